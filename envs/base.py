@@ -1,0 +1,121 @@
+"""The contract between a world and everything above it.
+
+A world is a `gymnasium.Env[str, str]`: text in, text out. It knows tasks, observations, actions and rewards; it does
+not know models, tokens or training. Invariant: what happens in an episode depends on the task and the actions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+import gymnasium
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One thing to do in one world, complete enough to be played again on another machine.
+
+    >>> Task(env="alfworld", split="train", id="17", seed=17).key
+    'alfworld/train/17'
+    """
+
+    env: str
+    """Name of the world in the registry."""
+    id: str
+    """Unique within env and split, stable for ever."""
+    split: str
+    """train, or a held-out split such as valid_unseen."""
+    seed: int = 0
+    """Seeds whatever the world draws."""
+    data: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """All that the world needs to build the task: plain JSON values, read only."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.env}/{self.split}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldSpec:
+    """What a world declares about itself; players, checkers and boards read it, nobody guesses."""
+
+    id: str
+    """Name in the registry."""
+    description: str
+    """One line for `harness env list`."""
+    max_steps: int
+    """Actions after which an episode is truncated."""
+    instructions: str = ""
+    """What an agent must be told about the rules and the form of actions."""
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    """Smallest and largest sum of rewards of one episode; anything else is a fault of the world."""
+    success: float = 1.0
+    """An episode whose summed reward reaches this counts as a success."""
+    isolation: Literal["none", "thread", "process"] = "process"
+    """none: thread-safe and quick, stepped in place; thread: may block; process: own worker, killed when late."""
+    version: str = "1"
+    """Raised whenever texts, rules or grading change, so that scores stay comparable."""
+    splits: tuple[str, ...] = ("train", "valid_unseen")
+    """Names that `tasks` accepts."""
+
+
+class Expert(Protocol):
+    """Plays a world well; the source of demonstrations and of the `expert` row on a board."""
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
+        """Next (thought, action), from what an agent may see."""
+
+
+class AnyText(gymnasium.Space[str]):
+    """Every string. Gymnasium's own `Text` wants a finite alphabet, which a language model does not keep to."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(shape=(), dtype=str, seed=seed)
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
+        letters = self.np_random.integers(97, 123, size=int(self.np_random.integers(1, 9)))
+        return "".join(map(chr, letters))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+    def __repr__(self) -> str:
+        return "AnyText()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyText)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class TextEnv(gymnasium.Env[str, str]):
+    """Base of every world. A subclass gives `world`, `tasks`, `reset` and `step`, and nothing else is needed.
+
+    `reset(seed=..., options={"task": task})` starts the given task; without one, the world picks a training task by
+    seed. Documented keys of `info`: `admissible` (list of valid actions), `tools` (list of JSON Schemas), `progress`
+    (share of sub-goals reached), `task_type` (for scores per kind).
+    """
+
+    world: ClassVar[WorldSpec]
+    observation_space = AnyText()
+    action_space = AnyText()
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it an instance variable
+
+    @classmethod
+    def tasks(cls, split: str, **options: Any) -> Sequence[Task]:
+        """The tasks of a split, in a fixed order, made lazily; a generator without end has a very large length.
+
+        Raises UserError on an unknown split or option.
+        """
+        raise NotImplementedError  # abstract
+
+    @classmethod
+    def texts(cls) -> Sequence[str]:
+        """Sample texts with every word this world says; a model made from scratch builds its vocabulary on them."""
+        return ()
+
+    def expert(self) -> Expert | None:
+        """A player for the task of the last `reset`, or None where the world has none."""
+        return None

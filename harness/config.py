@@ -1,0 +1,54 @@
+"""The one door for configuration: every section of a recipe in a single validated model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.agents.config import AgentConfig, LimitsConfig, ModelConfig, SamplingConfig
+from harness.envs.config import EnvConfig
+from harness.rl.config import AlgorithmConfig, BufferConfig, ExplorerConfig, SyncConfig, TrainerConfig, WarmupConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalConfig:
+    """How success on held-out tasks is measured before, between and after training."""
+
+    n: int = 200
+    """Tasks, the first n of the evaluation split."""
+    temperature: float = 1.0
+    every: int = 0
+    """Training steps between evaluations; 0 measures only untrained, after warm-up and at the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSection:
+    """The run itself."""
+
+    seed: int = 0
+    steps: int = 40
+    """Reinforcement learning steps."""
+    place: Literal["ray", "inline"] = "ray"
+    """ray: explorers and trainer in processes of their own; inline: all in this one, for debugging and tests."""
+
+
+class RunConfig(BaseModel):
+    """Everything about a run; a recipe is this as YAML, the command line overrides it by dotted keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run: RunSection = Field(default_factory=RunSection)
+    env: EnvConfig = Field(default_factory=EnvConfig)
+    agent: AgentConfig = Field(default_factory=AgentConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    explorer: ExplorerConfig = Field(default_factory=ExplorerConfig)
+    buffer: BufferConfig = Field(default_factory=BufferConfig)
+    algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig)
+    sync: SyncConfig = Field(default_factory=SyncConfig)
+    warmup: WarmupConfig = Field(default_factory=WarmupConfig)
+    eval: EvalConfig = Field(default_factory=EvalConfig)

@@ -1,0 +1,110 @@
+"""The `explorer`, `buffer`, `algorithm`, `trainer`, `sync` and `warmup` sections of a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplorerConfig:
+    """How experiences are sampled."""
+
+    groups: int = 16
+    """Tasks a step, each played by one group."""
+    group_size: int = 8
+    """Attempts at each task."""
+    workers: int = 1
+    """Explorers side by side, each a process with an engine of its own where Ray places them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BufferConfig:
+    """Where experiences wait between explorer and trainer."""
+
+    url: str | None = None
+    """Any SQLAlchemy SQLite URL; None keeps `buffer.db` in the run folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlgorithmConfig:
+    """What turns rewards into a loss."""
+
+    name: str = "grpo"
+    """A name from rl/algorithm/presets.py."""
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    normalize_std: bool = True
+    """Divide a group's centred rewards by their deviation (GRPO) or not (Dr. GRPO)."""
+    kl: float = 0.0
+    """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
+    aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
+    """How token losses become one number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerConfig:
+    """One optimizer and its schedule: linear warm-up, then constant, then linear decay to `final` of the rate."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    """muon: Muon on the hidden matrices, AdamW on embeddings, heads and gains."""
+    lr: float = 1e-3
+    """Learning rate (of Muon's matrices where name is muon)."""
+    adam_lr: float | None = None
+    """Learning rate of what Muon leaves to AdamW; None takes `lr`."""
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.95)
+    warmup_steps: int = 0
+    decay_steps: int = 0
+    """Last steps of the schedule, in which the rate falls."""
+    final: float = 0.0
+    grad_clip: float = 1.0
+    """Largest norm of the gradient; 0 leaves it as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerConfig:
+    """What computes the updates."""
+
+    engine: str = "local"
+    """A name from rl/trainer/engine.py."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    updates: int = 1
+    """Optimizer steps made from each batch of experiences."""
+    token_budget: int = 8192
+    """Most tokens, padding included, of one micro-batch: bounds the memory."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 computes under autocast; weights and optimizer stay float32."""
+    threads: int = 1
+    """CPU threads of the trainer."""
+    checkpoint_every: int = 10
+    """Steps between checkpoints (the last step always makes one)."""
+    keep: int = 3
+    """Checkpoints kept, the newest ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncConfig:
+    """When the explorer gets new weights."""
+
+    interval: int = 1
+    """Training steps between two updates of the explorer's weights."""
+    offset: int = 0
+    """Batches that the explorer may be ahead of the trainer: 0 is strictly on-policy, 1 is one-step-off."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WarmupConfig:
+    """Supervised warm-up on the world's expert, before any reinforcement learning."""
+
+    episodes: int = 0
+    """Expert episodes; 0 leaves the warm-up out."""
+    passes: int = 1
+    """Times each episode is trained on."""
+    batch_tokens: int = 4096
+    """Tokens of one optimizer step."""
+    noise: float = 0.0
+    """Share of the expert's steps replaced by another action, without loss, so that recovery is learned."""
+    options: dict[str, object] = field(default_factory=dict)
+    """Overrides `env.options` for the demonstrations."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
