@@ -104,4 +104,6 @@ class Trajectory:
     @property
     def trainable(self) -> bool:
         """Scored, and every completion came with its tokens and logprobs."""
-        return self.scored and bool(self.turns) and all(t.completion.tokens for t in self.turns)
+        answers = [t.completion for t in self.turns]
+        complete = all(c.tokens and len(c.tokens) == len(c.logprobs) for c in answers)
+        return self.scored and bool(answers) and complete

@@ -32,5 +32,15 @@ class WorldError(Exception):
     """The world broke (not the agent): becomes Outcome.ENV_ERROR."""
 
 
+class WorldTimeout(WorldError):
+    """The world did not answer within its deadline: becomes Outcome.TIMEOUT."""
+
+
 class GraderError(Exception):
     """The grader broke or could not decide: becomes Outcome.GRADER_ERROR, never reward 0."""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line of a report: its type and its words."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

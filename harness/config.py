@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.agents.config import AgentConfig, LimitsConfig, ModelConfig, SamplingConfig
 from harness.envs.config import EnvConfig
-from harness.rl.config import AlgorithmConfig, BufferConfig, ExplorerConfig, SyncConfig, TrainerConfig, WarmupConfig
+from harness.rl.config import (
+    AlgorithmConfig,
+    BufferConfig,
+    ExplorerConfig,
+    RunSection,
+    SyncConfig,
+    TrainerConfig,
+    WarmupConfig,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,19 +26,6 @@ class EvalConfig:
     n: int = 200
     """Tasks, the first n of the evaluation split."""
     temperature: float = 1.0
-    every: int = 0
-    """Training steps between evaluations; 0 measures only untrained, after warm-up and at the end."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunSection:
-    """The run itself."""
-
-    seed: int = 0
-    steps: int = 40
-    """Reinforcement learning steps."""
-    place: Literal["ray", "inline"] = "ray"
-    """ray: explorers and trainer in processes of their own; inline: all in this one, for debugging and tests."""
 
 
 class RunConfig(BaseModel):

@@ -1,9 +1,25 @@
-"""The `explorer`, `buffer`, `algorithm`, `trainer`, `sync` and `warmup` sections of a recipe."""
+"""The `run`, `explorer`, `buffer`, `algorithm`, `trainer`, `sync` and `warmup` sections of a recipe."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
+
+from harness.agents.config import AgentConfig, LimitsConfig, ModelConfig, SamplingConfig
+from harness.envs.config import EnvConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSection:
+    """The run itself."""
+
+    seed: int = 0
+    steps: int = 40
+    """Reinforcement learning steps."""
+    about: str = ""
+    """How long the recipe was measured to take, and where; shown at the start."""
+    place: Literal["ray", "inline"] = "ray"
+    """ray: explorers and trainer in processes of their own; inline: all in this one, for debugging and tests."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,3 +124,32 @@ class WarmupConfig:
     options: dict[str, object] = field(default_factory=dict)
     """Overrides `env.options` for the demonstrations."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+
+class Plan(Protocol):
+    """All sections that training reads; `harness.config.RunConfig` is one."""
+
+    @property
+    def run(self) -> RunSection: ...
+    @property
+    def env(self) -> EnvConfig: ...
+    @property
+    def agent(self) -> AgentConfig: ...
+    @property
+    def model(self) -> ModelConfig: ...
+    @property
+    def sampling(self) -> SamplingConfig: ...
+    @property
+    def limits(self) -> LimitsConfig: ...
+    @property
+    def explorer(self) -> ExplorerConfig: ...
+    @property
+    def buffer(self) -> BufferConfig: ...
+    @property
+    def algorithm(self) -> AlgorithmConfig: ...
+    @property
+    def trainer(self) -> TrainerConfig: ...
+    @property
+    def sync(self) -> SyncConfig: ...
+    @property
+    def warmup(self) -> WarmupConfig: ...

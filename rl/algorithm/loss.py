@@ -1,17 +1,133 @@
-"""Token losses as pure functions on aligned arrays."""
+"""Token losses as pure functions on aligned arrays.
+
+Knows tensors only: no model, optimizer, reward or group. Invariant: every loss is a sum over the micro-batch, so that
+the loss of a batch does not depend on how it was cut into micro-batches. The classes are frozen settings and can be
+pickled to another process.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import torch
 
 from ..trainer.batch import Batch
 
+Aggregate = Literal["token-mean", "seq-mean-token-mean"]
+Metrics = dict[str, torch.Tensor]
+
+LOG_RATIO_BOUND = 20.0
+"""exp of anything larger would overflow float32 products; beyond it a ratio is held, and its gradient is 0."""
+
 
 class LossFn(Protocol):
-    """Loss of one micro-batch. Sums, not means: the engine divides once by the whole batch's count."""
+    """Loss of one micro-batch. Sums, not means: the engine divides once by the whole batch's count.
 
-    def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    The count is the number of loss tokens where `aggregate` is "token-mean", and the number of rows where it is
+    "seq-mean-token-mean" (the loss has then weighted each token by 1 / loss tokens of its row).
+    """
+
+    @property
+    def aggregate(self) -> Aggregate: ...
+
+    def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
         """logprobs_N: float32[N], of the policy under training, at the N positions where `batch.mask` is True, in
-        row-major order. Returns (sum of weighted token losses, sums of metrics over those tokens)."""
+        row-major order. Returns (sum of weighted token losses, metrics over those tokens): each metric is a sum, to
+        be divided by the batch's loss tokens, but a name ending in `_max` is a maximum, to be combined as such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedLoss:
+    """PPO's clipped surrogate a token, with separate bounds, and an optional KL term against a reference model.
+
+    With ratio r = exp(logprob - behaviour logprob), advantage A, and d = reference logprob - logprob:
+
+        loss = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) + kl (exp(d) - 1 - d)
+
+    The surrogate is PPO's (arXiv 1707.06347) as GRPO uses it (arXiv 2402.03300); separate bounds are DAPO's
+    "clip-higher" and "token-mean" is DAPO's aggregation (arXiv 2503.14476), "seq-mean-token-mean" GRPO's own. The KL
+    term is the k3 estimator (John Schulman, "Approximating KL divergence", 2020): never negative, with the policy in
+    the denominator.
+
+    Needs `batch.logprobs` and `batch.advantages`, and `batch.reference_logprobs` where kl is not 0; raises ValueError
+    where one is missing. Metrics: clip_fraction (tokens whose gradient the clip takes away), kl_behaviour (k3 estimate
+    of KL(behaviour || policy)), ratio_max, and kl_reference where kl is not 0.
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    kl: float = 0.0
+    aggregate: Aggregate = "token-mean"
+
+    def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        behaviour_N = _at_mask(batch, batch.logprobs, "logprobs")
+        advantages_N = _at_mask(batch, batch.advantages, "advantages")
+        log_ratio_N = (logprobs_N - behaviour_N).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        ratio_N = log_ratio_N.exp()
+        free_N = -advantages_N * ratio_N
+        held_N = -advantages_N * ratio_N.clamp(1.0 - self.clip_low, 1.0 + self.clip_high)
+        losses_N = torch.maximum(free_N, held_N)
+        with torch.no_grad():
+            metrics = {
+                "clip_fraction": (held_N > free_N).sum(dtype=torch.float32),
+                "kl_behaviour": (ratio_N - 1.0 - log_ratio_N).sum(),
+                "ratio_max": ratio_N.max() if len(ratio_N) else ratio_N.new_zeros(()),
+            }
+        if self.kl:
+            kl_N = k3(logprobs_N, _at_mask(batch, batch.reference_logprobs, "reference_logprobs"))
+            losses_N = losses_N + self.kl * kl_N
+            metrics["kl_reference"] = kl_N.detach().sum()
+        return (losses_N * _weights(batch, self.aggregate)).sum(), metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReinforceLoss:
+    """Plain policy gradient a token (Williams 1992): loss = -A logprob.
+
+    No ratio and no clip: right only for tokens that the policy under training has sampled itself. Needs
+    `batch.advantages`, raises ValueError without. Metrics, where `batch.logprobs` is there: kl_behaviour, as above.
+    """
+
+    aggregate: Aggregate = "token-mean"
+
+    def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        losses_N = -_at_mask(batch, batch.advantages, "advantages") * logprobs_N
+        metrics: Metrics = {}
+        if batch.logprobs is not None:
+            metrics["kl_behaviour"] = k3(batch.logprobs[batch.mask], logprobs_N.detach()).sum()
+        return (losses_N * _weights(batch, self.aggregate)).sum(), metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftLoss:
+    """Negative log-likelihood a token, in nats: loss = -logprob. Needs nothing but the mask; reports no metrics."""
+
+    aggregate: Aggregate = "token-mean"
+
+    def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        return (-logprobs_N * _weights(batch, self.aggregate)).sum(), {}
+
+
+def k3(logprobs_N: torch.Tensor, other_N: torch.Tensor) -> torch.Tensor:
+    """float32[N]: Schulman's k3 estimate of KL(p || q) a token, from tokens drawn from p.
+
+    logprobs_N and other_N: float32[N] under p and under q, in nats. exp(d) - 1 - d with d = other - logprobs, held
+    within +-20.
+    """
+    d_N = (other_N - logprobs_N).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return d_N.exp() - 1.0 - d_N
+
+
+def _at_mask(batch: Batch, values_BL: torch.Tensor | None, name: str) -> torch.Tensor:
+    if values_BL is None:
+        raise ValueError(f"this loss needs batch.{name}, which is None")
+    return values_BL[batch.mask]
+
+
+def _weights(batch: Batch, aggregate: Aggregate) -> torch.Tensor:
+    """float32[N] or a scalar: 1, or 1 / loss tokens of the token's row."""
+    if aggregate == "token-mean":
+        return torch.ones((), device=batch.mask.device)
+    counts_B = batch.mask.sum(dim=1)
+    return (1.0 / counts_B.clamp(min=1))[:, None].expand(batch.mask.shape)[batch.mask]

@@ -1,0 +1,431 @@
+"""A sampling engine in this process: any decoder that transformers loads, many episodes side by side.
+
+Continuous batching: requests join and leave between steps, and each step is one forward over every token that is due
+(the next one of rows that decode, the new ones of rows that were just asked). A row keeps its episode's cache between
+turns, so that a turn costs its new tokens. Steps run inside the event loop, which they hold while they compute: on one
+core that is the quickest, and nothing changes between the lines of a step. Knows nothing of worlds, chats or training.
+Invariant: `_ids[row, :_cached[row]]` are exactly the tokens whose keys and values the cache holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from harness.envs.errors import UserError
+
+from ..types import Completion
+from .base import ContextFull, ModelError
+from .cache import ATTENTION, Ints, RowCache
+from .draw import draw, uniform
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ..config import ModelConfig
+    from .base import Prompt, Sampling
+
+_STEP_TOKENS = 2048  # most tokens of one forward: a long prompt is read in parts, the others go on meanwhile
+_IDLE_STEPS = 8  # a session that has not come back after so many steps may lose its row to one that waits
+_SHARE = 16  # shortest common beginning that is copied from another row and not computed again
+_TICKS = 3  # turns of the event loop between steps: answered episodes play on and ask again before the next one
+
+
+@dataclass(slots=True)
+class Stats:
+    """Sums since the engine was made."""
+
+    steps: int = 0
+    read: int = 0
+    """Tokens that were computed but not sampled: prompts and observations."""
+    sampled: int = 0
+    seconds: float = 0.0
+    """Wall time of forwards and sampling."""
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    prompt: Ints
+    sampling: Sampling
+    session: str
+    answer: asyncio.Future[Completion]
+
+
+class LocalModel:
+    """Implements `Model`.
+
+    Sessions beyond `slots` wait for a row. One whose row was given away while its world took long is computed anew
+    when it comes back: slower, never an error. Keep at most `slots` episodes in flight for speed.
+
+    Logprobs are natural logs of the distribution that was drawn from, after temperature and top_p; of a greedy answer
+    (temperature 0), which draws nothing, at temperature 1. A seed makes an answer repeatable whatever else is in
+    flight, up to the last bits of floating point.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str = "local",
+        slots: int = 64,
+        context: int | None = None,
+    ) -> None:
+        """Takes the model over: it is switched to eval and to this engine's attention.
+
+        Raises UserError where the model does not compute through transformers' attention interface.
+        """
+        self.name = name
+        self.tokenizer: PreTrainedTokenizerBase | None = tokenizer
+        limit = int(getattr(model.config, "max_position_embeddings", None) or 2048)
+        self.context = min(limit, context or limit)
+        self.version = 0
+        self.stats = Stats()
+        self._model = model.eval().requires_grad_(False)
+        self._weights = model.state_dict()
+        self._vocabulary = model.get_input_embeddings().weight.shape[0]
+        self._ends = _end_tokens(model, tokenizer)
+        self._seeds = np.random.default_rng()
+        self._check()
+        self._cache = RowCache(slots)
+        self._waiting: deque[_Request] = deque()
+        self._task: asyncio.Task[None] | None = None
+        # One entry a row.
+        self._active: list[_Request | None] = [None] * slots
+        self._owner: list[str | None] = [None] * slots
+        self._row_of: dict[str, int] = {}
+        self._used = np.zeros(slots, np.int64)  # step in which it was last active
+        self._ids = np.zeros((slots, self.context), np.int64)
+        self._logprobs = np.zeros((slots, self.context), np.float64)
+        self._known = np.zeros(slots, np.int64)  # tokens of the stream so far
+        self._cached = np.zeros(slots, np.int64)  # how many of them are in the cache
+        self._start = np.zeros(slots, np.int64)  # length of the prompt
+        self._limit = np.zeros(slots, np.int64)  # length at which the answer is cut
+        self._temperature = np.ones(slots, np.float32)
+        self._top_p = np.ones(slots, np.float32)
+        self._seed = np.zeros(slots, np.uint64)
+
+    @classmethod
+    def from_folder(cls, path: Path | str, config: ModelConfig, device: str | None = None) -> LocalModel:
+        """Load a folder (or hub name) in transformers format; cuda where there is one, unless `device` says otherwise.
+
+        Raises UserError where nothing usable is found there.
+        """
+        if Path(path).exists() and not (Path(path) / "config.json").is_file():
+            raise UserError(
+                f"no model in {path}: looked for config.json there. Give model.path a folder that `save_pretrained` "
+                "wrote (config.json, *.safetensors and the tokenizer's files), or leave it out to make a tiny model."
+            )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path)
+            model = AutoModelForCausalLM.from_pretrained(
+                path, dtype=getattr(torch, config.dtype), attn_implementation="eager"
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            lines = str(error).strip().splitlines()
+            raise UserError(
+                f"cannot load the model '{path}': {lines[0] if lines else error!r}. Looked for config.json, weights "
+                "(*.safetensors) and tokenizer files of a causal LM that transformers knows; check the path, or "
+                "download the model there first."
+            ) from error
+        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return cls(model.to(place), tokenizer, name=Path(path).name, slots=config.slots)
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Sample an answer; `version` of the completion is the one that sampled its last token.
+
+        Raises ContextFull where the prompt leaves no room, ModelError on ids outside the vocabulary and where the
+        forward fails.
+        """
+        tokens = np.array(prompt.tokens, np.int64)
+        if len(tokens) >= self.context:
+            raise ContextFull(f"the prompt has {len(tokens)} tokens, the context of '{self.name}' {self.context}")
+        if not len(tokens) or tokens.min() < 0 or tokens.max() >= self._vocabulary or sampling.max_tokens < 1:
+            raise ModelError(
+                f"cannot complete: prompt of {len(tokens)} tokens, max_tokens {sampling.max_tokens}; want at least one "
+                f"of each, ids from 0 to {self._vocabulary - 1}"
+            )
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+            if self._task is not None:
+                self._ended(self._task)
+            self._task = loop.create_task(self._run())
+            self._task.add_done_callback(self._ended)
+        request = _Request(tokens, sampling, session, loop.create_future())
+        self._waiting.append(request)
+        return await request.answer
+
+    def release(self, session: str) -> None:
+        """Free the session's row; an answer under way comes back as it stands, finish "abort"."""
+        row = self._row_of.get(session)
+        if row is None:
+            return
+        if self._active[row] is not None:
+            self._finish(row, "abort")
+        self._free(row)
+
+    async def update(self, weights: Iterator[tuple[str, torch.Tensor]], version: int) -> None:
+        """Take new weights between two steps, in place. All caches are dropped; answers under way go on, computed
+        anew under the new weights.
+
+        Raises ValueError on a name or shape that the model lacks, or where a weight is missing: the model is then
+        unusable until a whole update has come.
+        """
+        self._cached[:] = 0
+        fresh = set()
+        for name, tensor in weights:
+            own = self._weights.get(name)
+            if own is None or own.shape != tensor.shape:
+                there = "unknown here" if own is None else f"here {tuple(own.shape)}"
+                raise ValueError(f"weight '{name}' of shape {tuple(tensor.shape)} does not fit: {there}")
+            with torch.inference_mode():
+                own.copy_(tensor)
+            fresh.add(own.data_ptr())
+        stale = [name for name, own in self._weights.items() if own.data_ptr() not in fresh]
+        if stale:
+            raise ValueError(f"{len(stale)} weights did not come, among them '{stale[0]}'")
+        self.version = version
+
+    async def close(self) -> None:
+        """Answers under way fail with ModelError; storage goes."""
+        if self._task is not None:
+            self._task.cancel()
+        self._drop(ModelError(f"the engine of '{self.name}' was closed"))
+        self._cache = RowCache(self._cache.rows)
+
+    async def _run(self) -> None:
+        while True:
+            for _ in range(_TICKS):
+                await asyncio.sleep(0)
+            for row, request in enumerate(self._active):
+                if request is not None and request.answer.done():  # cancelled by whoever asked
+                    self._active[row] = None
+            self._admit()
+            rows = np.flatnonzero([request is not None for request in self._active])
+            if len(rows):
+                self._step(rows)
+            elif not self._waiting:
+                return
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """See to the requests that an ended loop left behind; after a normal end there are none."""
+        if task is not self._task:
+            return
+        if not task.done() or task.cancelled():
+            self._drop(None)
+        elif error := task.exception():
+            self._cached[:] = 0
+            self._drop(error if isinstance(error, ModelError) else ModelError(f"{type(error).__name__}: {error}"))
+
+    def _drop(self, error: ModelError | None) -> None:
+        """Give up all requests: with the error, or by cancelling them."""
+        requests = [r for r in (*self._active, *self._waiting) if r is not None and not r.answer.done()]
+        self._active = [None] * len(self._active)
+        self._waiting.clear()
+        for request in requests:
+            if request.answer.get_loop().is_closed():
+                continue
+            if error is None:
+                request.answer.cancel()
+            else:
+                request.answer.set_exception(error)
+
+    def _admit(self) -> None:
+        """Give waiting requests their rows: that of their session, a free one, or one that has long been idle."""
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            if request.answer.done():
+                continue
+            row = self._row_of.get(request.session)
+            if row is None:
+                row = self._new_row(request.session, request.prompt)
+            if row is None or self._active[row] is not None:  # one answer at a time a session
+                self._waiting.append(request)
+            else:
+                self._seat(row, request)
+
+    def _seat(self, row: int, request: _Request) -> None:
+        prompt, sampling = request.prompt, request.sampling
+        size = len(prompt)
+        kept = _common(self._ids[row : row + 1, : self._cached[row]], prompt)[0]
+        self._cached[row] = min(kept, size - 1)  # the last token is computed in any case: it predicts the answer
+        self._ids[row, kept:size] = prompt[kept:]
+        self._known[row] = self._start[row] = size
+        self._limit[row] = min(size + sampling.max_tokens, self.context)
+        self._temperature[row] = sampling.temperature
+        self._top_p[row] = sampling.top_p
+        seed = int(self._seeds.integers(2**63)) if sampling.seed is None else sampling.seed
+        self._seed[row] = seed % 2**64
+        self._active[row] = request
+
+    def _vacant(self) -> int | None:
+        for row, owner in enumerate(self._owner):
+            if owner is None:
+                return row
+        idle = [row for row, request in enumerate(self._active) if request is None]
+        if not idle:
+            return None
+        row = min(idle, key=lambda r: int(self._used[r]))
+        if len(idle) < len(self._active) and self.stats.steps - self._used[row] < _IDLE_STEPS:
+            return None
+        self._free(row)
+        return row
+
+    def _new_row(self, session: str, prompt: Ints) -> int | None:
+        """A row for a new session, with the longest beginning that any row holds already copied into it.
+
+        None: no row is vacant, or a longer beginning is just being computed for another session of the same group.
+        """
+        size = len(prompt) - 1
+        shared = _common(self._ids[:, :size], prompt[:size])
+        ready = np.minimum(shared, self._cached)
+        best = int(ready.argmax())
+        length = int(ready[best])
+        coming = [min(int(shared[r]), int(self._start[r])) for r, asked in enumerate(self._active) if asked is not None]
+        if max(coming, default=0) >= length + _SHARE:
+            return None
+        row = self._vacant()
+        if row is None:
+            return None
+        if best != row:
+            self._cached[row] = 0
+            if length >= _SHARE:
+                with torch.inference_mode():
+                    self._cache.copy(best, row, length)
+                self._ids[row, :length] = prompt[:length]
+                self._cached[row] = length
+        self._owner[row] = session
+        self._row_of[session] = row
+        return row
+
+    def _free(self, row: int) -> None:
+        """The row has no owner any more; what it holds stays useful as somebody's beginning."""
+        owner = self._owner[row]
+        assert owner is not None
+        del self._row_of[owner]
+        self._owner[row] = None
+
+    def _finish(self, row: int, finish: Literal["stop", "length", "abort"]) -> None:
+        request = self._active[row]
+        assert request is not None
+        self._active[row] = None
+        if request.answer.done():
+            return
+        span = slice(int(self._start[row]), int(self._known[row]))
+        tokens = self._ids[row, span].tolist()
+        request.answer.set_result(
+            Completion(
+                tokens=tuple(tokens),
+                logprobs=tuple(self._logprobs[row, span].tolist()),
+                text=str(self.tokenizer.decode(tokens, skip_special_tokens=True)) if self.tokenizer else "",
+                finish=finish,
+                version=self.version,
+            )
+        )
+
+    def _step(self, rows: Ints) -> None:
+        """One forward of what is due in these rows, and one more token for those whose stream is then complete."""
+        began = time.perf_counter()
+        due = self._known[rows] - self._cached[rows]
+        rows = rows[np.argsort(due > 1, kind="stable")]
+        due = self._known[rows] - self._cached[rows]
+        room = np.maximum(_STEP_TOKENS - (np.cumsum(due) - due), 0)
+        counts = np.minimum(due, room)
+        # A part of a prompt that happens to be one token long would have to stand among the singles: leave it out.
+        keep = (counts > 1) | ((counts == 1) & (due == 1))
+        rows, due, counts = rows[keep], due[keep], counts[keep]
+        starts = self._cached[rows]
+        flat = np.concatenate([self._ids[r, s : s + n] for r, s, n in zip(rows, starts, counts, strict=True)])
+        whole = counts == due
+        last = (np.cumsum(counts) - 1)[whole]
+        logits = self._forward(flat, rows, starts, counts, last)
+        self._cached[rows] += counts
+        sampled = rows[whole]
+        if len(sampled):
+            at = self._known[sampled]
+            noise = uniform(self._seed[sampled], at)
+            tokens, logprobs = draw(logits, self._temperature[sampled], self._top_p[sampled], noise)
+            if not math.isfinite(logprobs.sum()):
+                raise ModelError(f"'{self.name}' (version {self.version}) gave probabilities that are not numbers")
+            self._ids[sampled, at] = tokens
+            self._logprobs[sampled, at] = logprobs
+            self._known[sampled] += 1
+        self.stats.steps += 1
+        self.stats.sampled += len(sampled)
+        self.stats.read += len(flat) - int((due == 1).sum())
+        self._used[rows] = self.stats.steps
+        self.stats.seconds += time.perf_counter() - began
+        if len(sampled):
+            stopped = np.isin(tokens, self._ends)
+            for row in sampled[stopped].tolist():
+                self._finish(row, "stop")
+            for row in sampled[~stopped & (self._known[sampled] >= self._limit[sampled])].tolist():
+                self._finish(row, "length")
+
+    @torch.inference_mode()
+    def _forward(self, flat: Ints, rows: Ints, starts: Ints, counts: Ints, last: Ints) -> torch.Tensor:
+        """Logits at the flat positions `last`: float[len(last), vocabulary]."""
+        device = self._model.device
+        positions = self._cache.plan(rows, starts, counts, device)
+        output = self._model(
+            input_ids=torch.from_numpy(flat)[None].to(device),
+            position_ids=positions,
+            use_cache=False,
+            logits_to_keep=torch.from_numpy(last).to(device),
+            row_cache=self._cache,
+        )
+        return output.logits[0]  # type: ignore[no-any-return]  # transformers' output is untyped
+
+    def _check(self) -> None:
+        """Compare this engine's way of computing with the model's own, on two short sequences in two passes.
+
+        A model with a state besides keys and values, or with attention of its own, would be served wrongly: refuse it.
+        """
+        self._cache = RowCache(2)
+        ids = np.random.default_rng(0).integers(0, self._vocabulary, (2, 12))
+        try:
+            self._model.set_attn_implementation("eager")
+            with torch.inference_mode():
+                tokens = torch.from_numpy(ids).to(self._model.device)
+                truth = torch.cat([self._model(tokens[:1]).logits[:, 11], self._model(tokens[1:, :7]).logits[:, 6]])
+            self._model.set_attn_implementation(ATTENTION)
+            rows = np.array([0, 1])
+            self._forward(np.concatenate([ids[0, :8], ids[1, :6]]), rows, rows * 0, np.array([8, 6]), rows)
+            flat = np.concatenate([ids[1, 6:7], ids[0, 8:]])
+            ours = self._forward(flat, rows[::-1], np.array([6, 8]), np.array([1, 4]), np.array([4, 0]))
+            error = float((ours - truth).abs().max() / (1 + truth.abs().max()))
+        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError, IndexError) as failed:
+            raise UserError(f"{self._refusal()} ({type(failed).__name__}: {failed})") from failed
+        if not error < (1e-3 if truth.dtype == torch.float32 else 5e-2):
+            raise UserError(f"{self._refusal()} (logits differ by {error:.2g})")
+
+    def _refusal(self) -> str:
+        return (
+            f"model.engine 'local' cannot serve '{self.name}': {type(self._model).__name__} does not compute through "
+            "transformers' attention interface alone. Choose another engine"
+        )
+
+
+def _common(ids_RL: Ints, prompt_L: Ints) -> Ints:
+    """How many leading tokens of each row equal the prompt's: int64[R], at most the shorter length."""
+    length = min(ids_RL.shape[1], len(prompt_L))
+    same = ids_RL[:, :length] == prompt_L[:length]
+    return np.where(same.all(1), length, same.argmin(1) if length else 0)
+
+
+def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ints:
+    """Ids that end an answer, by the generation config and the tokenizer together."""
+    named = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ends = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id} - {None}
+    return np.array(sorted(ends), np.int64)

@@ -1,0 +1,298 @@
+"""What a tokenizer's chat template does, found out by rendering small talks with it.
+
+Knows one tokenizer and its template; knows nothing of episodes or models. Invariant: every text it hands out is a
+piece of a real rendering, and a remembered piece is used only while renderings of the real talk keep confirming it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from jinja2.exceptions import TemplateError
+
+from harness.envs.errors import UserError
+
+from .models.base import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Chat = Sequence[dict[str, str]]
+
+TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What a Jinja program can raise on a talk it was not made for."""
+
+MARK = "zqMARKqz"
+"""Stands for an answer while a talk is rendered; plain letters, so that no template trims or splits it."""
+
+_USER = Message(role="user", content="qqASKqq")
+_SYSTEM = Message(role="system", content="qqRULESqq")
+_ANSWER = Message(role="assistant", content=MARK)
+_EDGES = " \n qqASKqq \n\n"
+_WORDS = ("a", "user\nYes", " a", "\n\n", "4. 2")
+"""Beginnings at which a tokenizer could put something in front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What stands around one message between two answers.
+
+    For ChatML and a user message: after = "<|im_end|>\\n<|im_start|>user\\n", before =
+    "<|im_end|>\\n<|im_start|>assistant\\n".
+    """
+
+    after: str
+    """From the end of the answer to the start of the message."""
+    before: str
+    """From the end of the message to the start of the next answer."""
+    strips: bool
+    """The template trims the message."""
+    head: tuple[int, ...]
+    """Ids of `after` through its last special token; whatever follows a special token is encoded apart from it."""
+    lead: str
+    """What is left of `after`."""
+    foot: tuple[int, ...]
+    """Ids of `before`, where it begins with a special token; else empty."""
+    rest: str
+    """`before`, where it does not."""
+
+    def text(self, content: str) -> str:
+        return f"{self.after}{content.strip() if self.strips else content}{self.before}"
+
+
+class Template:
+    """One tokenizer's template. Make it with `template_of`, which keeps one for each tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        if not tokenizer.chat_template:
+            where = tokenizer.name_or_path or type(tokenizer).__name__
+            raise UserError(
+                f"the tokenizer '{where}' has no chat template. Set `tokenizer.chat_template` and save the tokenizer, "
+                "or use an instruction-tuned model."
+            )
+        self.tokenizer = tokenizer
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        added = {i: t for i, t in tokenizer.added_tokens_decoder.items() if t.content}
+        plain = [t for t in added.values() if t.special and not (t.lstrip or t.rstrip or t.single_word)]
+        self._cuts = tuple(t.content for t in plain)  # text before and after these is encoded on its own
+        self.atoms = frozenset(added) | frozenset(tokenizer.all_special_ids)
+        """Ids that text is always cut at: special and added tokens."""
+        self._anchor = next(iter(self._cuts), "")
+        alone = [self.encode(word) for word in _WORDS]
+        self._plain = bool(self._anchor) and alone == [self.encode(self._anchor + word)[1:] for word in _WORDS]
+        self._pieces: dict[str, Piece | None] = {}
+        self._deepest = 0
+        self._uses = 0
+        self.tool = self._says([_USER, _ANSWER, Message(role="tool", content="qqTOOLqq")], "qqTOOLqq")
+        """Tool messages are rendered as such; else they are sent as the user's."""
+        self.repeats = self._says([_USER, _ANSWER, _USER, Message(role="user", content="qqMOREqq")], "qqMOREqq")
+        """Two messages of one role may follow each other; else they are joined."""
+        self.system: bool = True
+        """A system message is rendered, and stays at the front; else it is put before the first user message."""
+        self.system = self._system_stays()
+        self.opener = self._find_opener()
+        """What the generation prompt opens and a finished answer does not begin with by itself, such as `<think>`."""
+        self.closing, self.closers = self._find_closing()
+        """Text that ends an answer, and end token -> how many ids of an encoded tail it makes superfluous."""
+
+    # -- rendering and encoding ---------------------------------------------------------------------------------
+
+    def fold(self, messages: Iterable[Message]) -> list[dict[str, str]]:
+        """The messages as this template can take them: roles it refuses become the user's."""
+        out: list[dict[str, str]] = []
+        rules = ""
+        for i, message in enumerate(messages):
+            role, content = message.role, message.content
+            if role == "system" and not (self.system and i == 0):
+                if i == 0:
+                    rules = f"{content}\n\n"
+                    continue
+                role = "user"
+            elif role == "tool" and not self.tool:
+                role = "user"
+            if role == "user" and rules:
+                content, rules = rules + content, ""
+            if out and not self.repeats and role == out[-1]["role"]:
+                out[-1]["content"] += f"\n\n{content}"
+            else:
+                out.append({"role": role, "content": content})
+        if rules:
+            out.append({"role": "user", "content": rules.strip()})
+        return out
+
+    def render(self, messages: Iterable[Message], *, generate: bool = True) -> str:
+        """The whole talk as text. Raises UserError where the template refuses it even so."""
+        try:
+            return self._render(self.fold(messages), generate)
+        except TEMPLATE_FAULTS as e:
+            raise UserError(f"the chat template of '{self.tokenizer.name_or_path}' refuses this talk: {e}") from e
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text` as it stands, nothing added in front or behind."""
+        backend = self._backend
+        if backend is None or backend.truncation is not None or backend.padding is not None:
+            return list(self.tokenizer.encode(text, add_special_tokens=False))
+        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_after(self, text: str) -> list[int]:
+        """Ids of `text` where something stands before it.
+
+        Some tokenizers put a space before the first word of whatever they are given; a token in front, taken away
+        again, keeps them from it.
+        """
+        return self.encode(text) if self._plain or not self._anchor else self.encode(self._anchor + text)[1:]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of `ids`, special tokens included."""
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)  # exact
+        )
+
+    def _render(self, chat: Chat, generate: bool) -> str:
+        return str(self.tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=generate))
+
+    # -- what follows an answer ---------------------------------------------------------------------------------
+
+    def tail(self, messages: Sequence[Message]) -> str | None:
+        """What stands after the last answer in a rendering of the whole talk, the generation prompt included.
+
+        None where the rendering does not show where the answer ends.
+        """
+        last = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
+        if last < 0:
+            return None
+        mark = MARK
+        while any(mark in m.content for m in messages):
+            mark = f"q{mark}z"
+        marked = [*messages[:last], Message(role="assistant", content=mark), *messages[last + 1 :]]
+        try:
+            parts = self._render(self.fold(marked), True).split(mark)
+        except TEMPLATE_FAULTS:
+            return None
+        return parts[1] if len(parts) == 2 else None
+
+    def follow(self, messages: Sequence[Message], fresh: int) -> list[int] | None:
+        """Ids that come after the last answer of `messages`, of which the last `fresh` are new; None as in `tail`.
+
+        One new message is put between remembered pieces. Those are compared with a whole rendering whenever a talk
+        is longer than any before, and at every power of two of uses; a difference ends their use for good.
+        """
+        if fresh == 1:
+            new = messages[-1]
+            role = "tool" if new.role == "tool" and self.tool else "user"
+            if role not in self._pieces:
+                self._pieces[role] = self._find_piece(role)
+            piece = self._pieces[role]
+            if piece is not None:
+                ids = self._join(piece, new.content)
+                self._uses += 1
+                if len(messages) > self._deepest or not self._uses & (self._uses - 1):
+                    self._deepest = max(self._deepest, len(messages))
+                    whole = self.tail(messages)
+                    if whole is None or ids != self.encode_after(whole):
+                        self._pieces[role] = None
+                        return self.follow(messages, fresh)
+                return ids
+        whole = self.tail(messages)
+        return None if whole is None else self.encode_after(whole)
+
+    def _join(self, piece: Piece, content: str) -> list[int]:
+        inner = f"{piece.lead}{content.strip() if piece.strips else content}{piece.rest}"
+        ids = self.encode(inner) if self._plain else self.encode_after(inner)
+        return [*piece.head, *ids, *piece.foot]
+
+    @property
+    def quick(self) -> bool:
+        """Turns are made of remembered pieces, not of whole renderings."""
+        if "user" not in self._pieces:
+            self._pieces["user"] = self._find_piece("user")
+        return self._pieces["user"] is not None
+
+    # -- probes -------------------------------------------------------------------------------------------------
+
+    def _says(self, messages: Sequence[Message], word: str) -> bool:
+        try:
+            text = self._render([{"role": m.role, "content": m.content} for m in messages], True)
+        except TEMPLATE_FAULTS:
+            return False
+        return text.count(word) == 1
+
+    def _system_stays(self) -> bool:
+        first, later = [_SYSTEM, _USER], [_SYSTEM, _USER, _ANSWER, Message(role="user", content="qqMOREqq")]
+        if not (self._says(first, _SYSTEM.content) and self._says(later, _SYSTEM.content)):
+            return False
+        heads = {self.render(talk).partition(_USER.content)[0] for talk in (first, later)}
+        return len(heads) == 1
+
+    def _find_opener(self) -> str:
+        prompt = self.render([_USER]).rpartition(_USER.content)[2]
+        try:
+            text = self._render(self.fold([_USER, _ANSWER, Message(role="user", content="qqMOREqq")]), False)
+        except TEMPLATE_FAULTS:
+            return ""
+        done = text.partition(MARK)[0].rpartition(_USER.content)[2]
+        return prompt[len(done) :] if prompt.startswith(done) and len(prompt) > len(done) else ""
+
+    def _find_closing(self) -> tuple[str, dict[int, int]]:
+        piece = self._find_piece("user")
+        self._pieces["user"] = piece
+        after = piece.after if piece else (self.tail([_USER, _ANSWER, _USER]) or "").partition(_USER.content)[0]
+        try:
+            bare = self._render(self.fold([_USER, _ANSWER]), False).partition(MARK)[2]
+        except TEMPLATE_FAULTS:
+            bare = after
+        same = next((i for i, (a, b) in enumerate(zip(after, bare, strict=False)) if a != b), min(len(after), len(bare)))
+        closing = after[:same]
+        ids = self.encode_after(closing or after)
+        ends = [i for i, token in enumerate(ids) if token in self.atoms]
+        if not closing:
+            ends = ends[:1]
+        return closing, {ids[i]: i + 1 for i in reversed(ends)}
+
+    def _find_piece(self, role: str) -> Piece | None:
+        seen: set[tuple[str, str]] = set()
+        strips: set[bool] = set()
+        think = Message(role="assistant", content="<think>\nqqWHYqq\n</think>\n\nqqSOqq")
+        for start in ([], [_SYSTEM]):
+            for depth in range(3):
+                for old in (Message(role="assistant", content="qqOLDqq"), think):
+                    for content in (_USER.content, _EDGES):
+                        new = Message(role="tool" if role == "tool" else "user", content=content)
+                        tail = self.tail([*start, *(_USER, old) * depth, _USER, _ANSWER, new])
+                        if tail is None:
+                            return None
+                        trims = content not in tail
+                        parts = tail.split(content.strip() if trims else content)
+                        if len(parts) != 2:
+                            return None
+                        seen.add((parts[0], parts[1]))
+                        if content != content.strip():
+                            strips.add(trims)
+        if len(seen) != 1 or len(strips) != 1:
+            return None
+        after, before = seen.pop()
+        cut = max((after.rfind(word) + len(word) for word in self._cuts if word in after), default=0)
+        apart = before.startswith(self._cuts)
+        return Piece(
+            after=after,
+            before=before,
+            strips=strips.pop(),
+            head=tuple(self.encode_after(after[:cut])),
+            lead=after[cut:],
+            foot=tuple(self.encode_after(before)) if apart else (),
+            rest="" if apart else before,
+        )
+
+
+def template_of(tokenizer: PreTrainedTokenizerBase) -> Template:
+    """The template of this tokenizer, studied once. Raises UserError where it has none."""
+    return _study(tokenizer, str(tokenizer.chat_template or ""))
+
+
+@lru_cache(maxsize=16)
+def _study(tokenizer: PreTrainedTokenizerBase, source: str) -> Template:
+    return Template(tokenizer)

@@ -1,0 +1,237 @@
+"""Plays ALFWorld by searching the room, from nothing but the observations an agent reads.
+
+It knows the wording of the games and where things may lie (`rooms`); it never looks into a game. All that it
+believes follows from observations, so that it carries on from wherever other players' commands left the episode.
+Its thoughts are short and say what the action follows from: they are written to be learned by imitation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..errors import WorldError
+from . import rooms
+from .engine import APPLIANCES, NOTHING, STATES
+from .game import Goal
+
+_ITEM: Final = r"(\w+ \d+)"
+_SENTENCES: Final = (
+    (re.compile(r"(?:look at|examine the) (?P<item>\w+) (?:under|with) the (?P<lamp>\w+)"), 1),
+    (re.compile(r"put a (?P<state>clean|hot|cool) (?P<item>\w+) in (?P<to>\w+)"), 1),
+    (re.compile(r"(?P<verb>clean|heat|cool) some (?P<item>\w+) and put it in (?P<to>\w+)"), 1),
+    (re.compile(r"(?:put|find) two (?P<item>\w+) (?:in|and put them in) (?P<to>\w+)"), 2),
+    (re.compile(r"put (?:a|some) (?P<item>\w+) (?:in|on) (?P<to>\w+)"), 1),
+)
+_VERBS: Final = {state: verb for verb, state in STATES.items()}
+_SEEN: Final = re.compile(rf"(?:On the {_ITEM}|The {_ITEM} is open\. In it), you see (.*?)\.$")
+_CLOSED: Final = re.compile(rf"(?:The {_ITEM} is closed|You close the {_ITEM})\.$")
+_ARRIVED: Final = re.compile(rf"You arrive at {_ITEM}\.")
+_TAKEN: Final = re.compile(rf"You pick up the {_ITEM} from the {_ITEM}\.")
+_MOVED: Final = re.compile(rf"You move the {_ITEM} to the {_ITEM}\.")
+_TREATED: Final = re.compile(rf"You (clean|heat|cool) the {_ITEM} using the {_ITEM}\.")
+
+
+def kind_of(name: str) -> str:
+    """`mug` of `mug 2`."""
+    return name.rsplit(" ", 1)[0]
+
+
+def read_goal(sentence: str) -> Goal:
+    """The goal that one of the official task sentences states. Raises WorldError on any other sentence."""
+    for pattern, count in _SENTENCES:
+        match = pattern.match(sentence)
+        if match is not None:
+            said = match.groupdict()
+            verb = said.get("verb") or _VERBS.get(said.get("state") or "", "")
+            return Goal(
+                item=said["item"], receptacle=said.get("to", ""), count=count, verb=verb, lamp=said.get("lamp", "")
+            )
+    raise WorldError(f"an unknown ALFWorld task sentence: {sentence!r}")
+
+
+def _unlikely(item: str, receptacle: str) -> tuple[bool, bool]:
+    """Sorts receptacles for a search: those that cannot hold the item last, before them the many with small doors."""
+    return receptacle not in rooms.homes(item), receptacle in ("cabinet", "drawer")
+
+
+def read_list(text: str) -> list[str]:
+    """The names in a listing such as `a mug 2, a mug 1, and a pen 1`."""
+    return re.findall(rf"\ba {_ITEM}", text)
+
+
+class SearchExpert:
+    """Looks into one receptacle after the other, remembers what it saw, and does what the task asks for.
+
+    >>> thought, action = SearchExpert().act(observation, info)
+    """
+
+    def __init__(self) -> None:
+        self._begin(Goal(item=""), [])
+
+    def _begin(self, goal: Goal, receptacles: list[str]) -> None:
+        self._goal, self._receptacles = goal, receptacles
+        self._seen: dict[str, list[str]] = {}
+        """What lies in each receptacle that was looked into."""
+        self._shut: set[str] = set()
+        """Receptacles last seen closed."""
+        self._at = ""
+        """The receptacle stood at, or believed to be in reach."""
+        self._held = ""
+        self._treated: set[str] = set()
+        self._target = ""
+        """The receptacle that all items of the task go to, once one was chosen."""
+        self._last = ""
+        """The last action."""
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
+        """Next (thought, action). An observation that opens an episode starts anew; `info` is not looked at."""
+        del info
+        self._notice(observation)
+        thought, self._last = self._decide()
+        return thought, self._last
+
+    def acted(self, action: str) -> None:
+        """Tells that another action was taken in place of the expert's last one."""
+        self._last = action
+
+    # What observations tell.
+
+    def _notice(self, text: str) -> None:
+        if "Your task is to: " in text:
+            room, task = text.split("Your task is to: ", 1)
+            self._begin(read_goal(task), read_list(room))
+            return
+        if text == NOTHING:
+            self._refused()
+            return
+        if match := _ARRIVED.match(text):
+            self._at = match[1]
+        if match := _SEEN.search(text):
+            where = match[1] or match[2]
+            self._seen[where] = read_list(match[3])
+            self._shut.discard(where)
+            self._at = self._at or where
+        elif match := _CLOSED.search(text):
+            self._shut.add(match[1] or match[2])
+        elif match := _TAKEN.match(text):
+            self._held = match[1]
+            self._seen[match[2]] = [item for item in self._seen.get(match[2], ()) if item != match[1]]
+        elif match := _MOVED.match(text):
+            self._held = ""
+            self._seen.setdefault(match[2], []).append(match[1])
+        elif match := _TREATED.match(text):
+            self._treated = {item for item in self._treated if item != match[2]}
+            if match[1] == self._goal.verb:
+                self._treated.add(match[2])
+
+    def _refused(self) -> None:
+        """`Nothing happens.`: what was believed is wrong, and this is the likeliest mistake."""
+        verb, _, rest = self._last.partition(" ")
+        if verb == "go":
+            self._at = rest.removeprefix("to ")  # it is in reach from here
+        elif verb == "examine":
+            self._at = ""
+        elif verb == "take":
+            self._seen.pop(rest.partition(" from ")[2], None)
+        elif verb == "open":
+            self._shut.discard(rest)
+
+    # What to do.
+
+    def _decide(self) -> tuple[str, str]:
+        goal, held = self._goal, self._held
+        if not held:
+            return self._fetch()
+        if kind_of(held) != goal.item:
+            return self._drop()
+        if goal.lamp:
+            return self._light()
+        if goal.verb and held not in self._treated:
+            return self._treat()
+        return self._deliver()
+
+    def _fetch(self) -> tuple[str, str]:
+        want = f"I need a {self._goal.item}"
+        found = self._find(self._goal.item)
+        if found is None:
+            return self._search(self._goal.item, want)
+        item, where = found
+        if where == self._at:
+            return f"{want}. {item} is here.", f"take {item} from {where}"
+        return self._visit(where, f"{want}. I saw {item} at {where}.")
+
+    def _find(self, kind: str) -> tuple[str, str] | None:
+        """An item of the kind and where it was seen, here if possible; what lies at its goal stays there."""
+        delivered = set(self._seen.get(self._target, ())) if self._target else set()
+        places = [self._at, *self._seen] if self._at in self._seen else list(self._seen)
+        for where in places:
+            for item in self._seen[where]:
+                if kind_of(item) == kind and item not in delivered:
+                    return item, where
+        return None
+
+    def _search(self, kind: str, want: str) -> tuple[str, str]:
+        at = self._at
+        if at in self._shut:
+            return f"{want}. {at} is closed.", f"open {at}"
+        if at and at not in self._seen:
+            return f"{want}. {at} is in reach.", f"examine {at}"
+        start = self._receptacles.index(at) + 1 if at in self._receptacles else 0
+        around = self._receptacles[start:] + self._receptacles[:start]
+        left = [name for name in around if name not in self._seen]
+        if not left:  # it was somewhere that is now otherwise: look again
+            self._seen.clear()
+            left = around
+        where = min(left, key=lambda name: _unlikely(kind, kind_of(name)))
+        return self._visit(
+            where, f"{want}. It is not at {at}. I try {where}." if at else f"{want}. I start at {where}."
+        )
+
+    def _visit(self, where: str, thought: str) -> tuple[str, str]:
+        return thought, f"go to {where}"
+
+    def _drop(self) -> tuple[str, str]:
+        at, held = self._at, self._held
+        if at in self._shut:
+            return f"I do not need {held}. {at} is closed.", f"open {at}"
+        if at and self._last != f"move {held} to {at}":
+            return f"I do not need {held}. I leave it at {at}.", f"move {held} to {at}"
+        names = [name for name in self._receptacles if kind_of(held) in rooms.ACCEPTS.get(kind_of(name), ())]
+        where = next((name for name in names if name != at), self._receptacles[0])
+        return self._visit(where, f"I do not need {held}. I leave it at {where}.")
+
+    def _light(self) -> tuple[str, str]:
+        have = f"I have {self._held} and need a {self._goal.lamp}"
+        found = self._find(self._goal.lamp)
+        if found is None:
+            return self._search(self._goal.lamp, have)
+        lamp, where = found
+        if where == self._at:
+            return f"{have}. {lamp} is here.", f"use {lamp}"
+        return self._visit(where, f"{have}. I saw {lamp} at {where}.")
+
+    def _treat(self) -> tuple[str, str]:
+        verb, held, at = self._goal.verb, self._held, self._at
+        kinds = APPLIANCES[verb]
+        if kind_of(at) in kinds and self._last != f"{verb} {held} with {at}":
+            return f"I have {held} at {at}. I {verb} it.", f"{verb} {held} with {at}"
+        where = next((name for name in self._receptacles if kind_of(name) in kinds), self._receptacles[0])
+        return self._visit(where, f"I have {held}. I {verb} it at {where}.")
+
+    def _deliver(self) -> tuple[str, str]:
+        held, at = self._held, self._at
+        if not self._target:
+            ends = [name for name in self._receptacles if kind_of(name) == self._goal.receptacle]
+            begun = [
+                name for name in ends if any(kind_of(item) == self._goal.item for item in self._seen.get(name, ()))
+            ]
+            self._target = (begun or ends or self._receptacles)[0]
+        if at != self._target:
+            return self._visit(self._target, f"I have {held}. I bring it to {self._target}.")
+        if at in self._shut:
+            return f"I have {held} at {at}. {at} is closed.", f"open {at}"
+        if at not in self._seen or self._last == f"move {held} to {at}":
+            return f"I have {held}. {at} is in reach.", f"examine {at}"
+        return f"I have {held} at {at}. I put it here.", f"move {held} to {at}"

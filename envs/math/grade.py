@@ -1,0 +1,158 @@
+r"""Is an answer right? Grading in stages, the cheap and certain ones first.
+
+Extraction, then spelling and plain numbers in place, then algebra in a pool of processes behind a deadline. Knows
+neither tasks nor worlds. Invariant: thread-safe, bounded in time, and never an exception: a grader's own failure is
+a kind of verdict, and is never taken for a wrong answer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..child import Child, ChildDied, ChildLate
+from .extract import answer_in, canonical
+from .numbers import Number, number, same_in_base, same_number, split_unit, squeezed
+
+VERSION = "1"
+"""Raised whenever a verdict may differ, so that scores stay comparable."""
+DEADLINE = 2.0
+"""Seconds that the algebra of one answer may take."""
+WORKERS = 2
+"""Grading processes of one process of ours; they start when first needed."""
+START_SECONDS = 120.0
+_LONGEST = 2000
+
+
+class Kind(StrEnum):
+    """What became of a grading."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNPARSED = "unparsed"
+    """There is no answer, or none that reads as mathematics."""
+    GRADER_TIMEOUT = "grader_timeout"
+    """Not decided within the deadline, or the grading process died: says nothing about the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of a grading."""
+
+    kind: Kind
+    answer: str = ""
+    """What was taken for the answer."""
+
+    @property
+    def score(self) -> float:
+        """1.0 for a correct answer, else 0.0; not to be used where kind is grader_timeout."""
+        return float(self.kind is Kind.CORRECT)
+
+
+def grade(answer: str, gold: str) -> Verdict:
+    r"""Compare a reply (see `answer_in` for what is looked at) with the true answer.
+
+    >>> grade(r"so it is $\boxed{0.5}$", r"\frac12").kind
+    <Kind.CORRECT: 'correct'>
+    >>> grade("the answer is 1,000 dollars", "1000").score, grade("<think>5", "5").kind.value
+    (1.0, 'unparsed')
+    """
+    if _letter_by_letter(answer, gold):
+        return Verdict(Kind.CORRECT, gold)
+    taken = answer_in(answer)
+    spelled, true = canonical(taken), canonical(_gold(gold))
+    quick = _quick(true, spelled)
+    if quick is not None:
+        return Verdict(quick, taken)
+    try:
+        return Verdict(Kind(_pool.ask([true, spelled])), taken)
+    except (ChildLate, ChildDied):
+        return Verdict(Kind.GRADER_TIMEOUT, taken)
+
+
+def _letter_by_letter(answer: str, gold: str) -> bool:
+    """The reply is the true answer itself, which may be words that no extraction would leave whole."""
+    return answer.strip().removeprefix("answer ").strip() == gold.strip() != ""
+
+
+def _gold(gold: str) -> str:
+    return answer_in(gold) if r"\boxed" in gold or "####" in gold else gold
+
+
+def _quick(gold: str, answer: str) -> Kind | None:
+    """What can be said without algebra, or None."""
+    if not answer or len(answer) > _LONGEST:
+        return Kind.UNPARSED
+    if squeezed(answer) == squeezed(gold):
+        return Kind.CORRECT
+    if (based := same_in_base(gold, answer)) is not None:
+        return Kind.CORRECT if based else Kind.WRONG
+    g, a = _number(gold), _number(answer)
+    if g is None:
+        return None
+    if a is not None:
+        g_unit, a_unit = g[1], a[1]
+        if g_unit and a_unit and g_unit != a_unit:
+            return Kind.WRONG
+        return Kind.CORRECT if same_number(g[0], a[0]) else Kind.WRONG
+    if re.fullmatch(r"[\d\s.,+-]*[A-Za-z ]*", answer) and not re.search(r"[A-Za-z]{0,3}\d[A-Za-z]?$", answer):
+        return Kind.UNPARSED  # words, or digits that make no number
+    return None
+
+
+def _number(text: str) -> tuple[Number, str] | None:
+    bare, unit = split_unit(text)
+    found = number(bare)
+    return None if found is None else (found._replace(percent=unit == "%"), unit)
+
+
+class _Pool:
+    """A few grading processes, shared by all threads; one that was late or died is replaced."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew, without touching the processes there were: they belong to the parent after a fork."""
+        self._idle: list[Child] = []
+        self._fresh: set[Child] = set()
+        self._slots = threading.Semaphore(WORKERS)
+        self._lock = threading.Lock()
+
+    def ask(self, message: list[str]) -> str:
+        """Raises ChildLate, ChildDied. Waits for a free process as long as it takes: each answer is bounded."""
+        with self._slots:
+            with self._lock:
+                child = self._idle.pop() if self._idle else self._new()
+            try:
+                if child in self._fresh:
+                    child.ask([], START_SECONDS)
+                    self._fresh.discard(child)
+                answer: str = child.ask(message, DEADLINE)
+            except (ChildLate, ChildDied):
+                self._fresh.discard(child)
+                with self._lock:
+                    self._idle.insert(0, self._new())  # starts while others work; used last
+                raise
+            with self._lock:
+                self._idle.append(child)
+            return answer
+
+    def close(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop().kill()
+
+    def _new(self) -> Child:
+        child = Child("harness.envs.math.symbolic")
+        self._fresh.add(child)
+        return child
+
+
+_pool = _Pool()
+atexit.register(_pool.close)
+os.register_at_fork(after_in_child=_pool.forget)

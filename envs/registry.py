@@ -1,0 +1,155 @@
+"""Names of worlds, and where each one lives.
+
+Knows names only: nothing of a world is imported before somebody asks for that world, so that listing them is quick.
+Invariant: one name means one class; what is not in the table is an entry point (group `harness.envs`), a
+`module:Class`, or the path of a Python file that holds exactly one world.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+
+from .errors import UnknownName, UserError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .base import TextEnv
+
+GROUP = "harness.envs"
+"""Entry point group in which other packages offer worlds: `name = "module:Class"`."""
+
+
+class Known(NamedTuple):
+    """One row of the table of worlds."""
+
+    name: str
+    target: str
+    """`module:Class`"""
+    gym_id: str
+    """For `gymnasium.make`; empty for a world of another package."""
+    description: str
+    """The same line as `WorldSpec.description`."""
+
+
+TABLE = (
+    Known(
+        "alfworld",
+        "harness.envs.alfworld.world:ALFWorld",
+        "harness/ALFWorld-v0",
+        "household tasks in text rooms: find things, clean, heat, cool and put them in place",
+    ),
+    Known(
+        "math",
+        "harness.envs.math.world:Math",
+        "harness/Math-v0",
+        "maths problems with one graded answer: generated arithmetic, or a set such as gsm8k",
+    ),
+    Known("echo", "harness.envs.echo:Echo", "harness/Echo-v0", "repeat the word you are shown, a few times over"),
+)
+
+
+def names() -> list[Known]:
+    """All worlds that can be had by name, those of other installed packages included; imports none of them."""
+    ours = {row.name for row in TABLE}
+    others = [
+        Known(point.name, point.value, "", f"from the package {point.dist.name if point.dist else point.module}")
+        for point in entry_points(group=GROUP)
+        if point.name not in ours
+    ]
+    return [*TABLE, *sorted(others)]
+
+
+def world_class(name: str) -> type[TextEnv]:
+    """The class behind a name, a Gymnasium id of ours, `module:Class`, or the path of a Python file.
+
+    Raises UnknownName, or UserError where the file or module is broken.
+    """
+    for known in names():
+        if name in (known.name, known.gym_id):
+            return _from_target(known.target, f"world '{name}'")
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    if ":" in name:
+        return _from_target(name, f"world '{name}'")
+    raise UnknownName(
+        "world", name, (row.name for row in names()), hint="A path ending in .py, or module:Class, works too."
+    )
+
+
+def register_gymnasium() -> None:
+    """Make our ids known to `gymnasium.make`; importing `harness.envs.gym` does it too. Harmless when repeated."""
+    from gymnasium.envs.registration import register, registry
+
+    for row in TABLE:
+        if row.gym_id not in registry:
+            register(id=row.gym_id, entry_point=row.target)
+
+
+def _from_target(target: str, what: str) -> type[TextEnv]:
+    module_name, _, class_name = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{what}: cannot import {module_name}: {error}. Is its package installed?") from error
+    found = getattr(module, class_name, None)
+    if not _is_world(found):
+        raise UserError(f"{what}: {module_name} has no subclass of TextEnv named '{class_name}'.")
+    return _declared(found, what)
+
+
+def _from_file(path: Path) -> type[TextEnv]:
+    if not path.is_file():
+        raise UserError(f"world file '{path}' does not exist (looked in {Path.cwd()}).")
+    module = _load(path.resolve())
+    worlds = [c for c in vars(module).values() if _is_world(c) and c.__module__ == module.__name__]
+    if len(worlds) != 1:
+        listed = ", ".join(c.__name__ for c in worlds) or "none"
+        raise UserError(
+            f"{path} must hold exactly one subclass of harness.envs.base.TextEnv, found {listed}."
+            + (f" Choose one: --env {path.stem}:{worlds[0].__name__} from its folder." if worlds else "")
+        )
+    return _declared(worlds[0], str(path))
+
+
+def _load(path: Path) -> ModuleType:
+    name = f"harness_world_{path.stem}_{abs(hash(path))}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # a path ending in .py has the source loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and type hints of the file look their module up
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        del sys.modules[name]
+        raise UserError(f"{path}, line {error.lineno}: {error.msg}.") from error
+    except Exception as error:  # the author's file may raise anything; it is theirs to mend
+        del sys.modules[name]
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise UserError(f"{path}{where}: {type(error).__name__}: {error}.") from error
+    return module
+
+
+def _is_world(thing: object) -> TypeGuard[type[TextEnv]]:
+    from .base import TextEnv
+
+    return inspect.isclass(thing) and issubclass(thing, TextEnv) and thing is not TextEnv
+
+
+def _declared(world: type[TextEnv], what: str) -> type[TextEnv]:
+    from .base import WorldSpec
+
+    if not isinstance(getattr(world, "world", None), WorldSpec):
+        raise UserError(f"{what}: {world.__name__} lacks `world = WorldSpec(id=..., description=..., max_steps=...)`.")
+    return world

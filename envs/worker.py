@@ -1,0 +1,52 @@
+"""The process that holds one isolated world: `python -m harness.envs.worker NAME FD`.
+
+Knows the parent's messages only: `["reset", task]`, `["step", action]`. Answers are `["ok", values]`, or the kind of
+fault and one line: `["world" | "grader" | "user", text]`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .child import serve
+from .errors import GraderError, UserError, WorldError, one_line
+from .registry import world_class
+
+if TYPE_CHECKING:
+    from .base import TextEnv
+
+
+class Worker:
+    """Makes its world at the first reset, so that a world which cannot be made is reported, not died of."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._world: TextEnv | None = None
+
+    def answer(self, message: list[Any]) -> list[Any]:
+        kind, value = message
+        try:
+            if self._world is None:
+                self._world = world_class(self._name)()
+            if kind == "reset":
+                from .base import Task
+
+                task = Task(**value)
+                return ["ok", self._world.reset(seed=task.seed, options={"task": task})]
+            return ["ok", self._world.step(value)]
+        except UserError as error:
+            return ["user", str(error)]
+        except GraderError as error:
+            return ["grader", str(error)]
+        except WorldError as error:
+            return ["world", str(error)]
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the process boundary: whatever the world raises goes over as one line
+            return ["world", one_line(error)]
+
+
+if __name__ == "__main__":
+    serve(Worker(sys.argv[1]).answer, int(sys.argv[2]))

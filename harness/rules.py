@@ -1,0 +1,173 @@
+"""What settings must satisfy beyond their types: bounds, and sections that only make sense together.
+
+A setting that the chosen mode would ignore is refused by name, with the reason, but only where it was given in the
+same layer as the choice that makes it idle, or a later one: `model.path=...` on the command line over a recipe that
+describes a tiny model is a choice, not a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from harness.envs.errors import UserError
+
+from .config import RunConfig
+
+DEFAULT, RECIPE, OVERRIDE = 0, 1, 2
+Layer = Callable[[str], int]
+"""Where a setting (or the latest part of a section) was given: DEFAULT, RECIPE or OVERRIDE."""
+Given = Callable[[str, str], bool]
+"""(path, because) -> whether the setting was given on purpose, knowing the choice at `because`."""
+
+AT_LEAST: dict[str, float] = {
+    "run.seed": 0,
+    "run.steps": 0,
+    "agent.observation_chars": 1,
+    "agent.max_steps": 1,
+    "model.slots": 1,
+    "model.threads": 1,
+    "model.tiny.layers": 1,
+    "model.tiny.width": 1,
+    "model.tiny.heads": 1,
+    "model.tiny.kv_heads": 1,
+    "model.tiny.mlp": 1,
+    "model.tiny.context": 64,
+    "sampling.temperature": 0,
+    "sampling.max_tokens": 1,
+    "limits.call_retries": 0,
+    "limits.episode_retries": 0,
+    "limits.failures_in_row": 1,
+    "explorer.groups": 1,
+    "explorer.group_size": 1,
+    "explorer.workers": 1,
+    "algorithm.clip_low": 0,
+    "algorithm.clip_high": 0,
+    "algorithm.kl": 0,
+    "trainer.updates": 1,
+    "trainer.token_budget": 1,
+    "trainer.threads": 1,
+    "trainer.checkpoint_every": 1,
+    "trainer.keep": 1,
+    "sync.interval": 1,
+    "sync.offset": 0,
+    "warmup.episodes": 0,
+    "warmup.passes": 1,
+    "warmup.batch_tokens": 1,
+    "eval.n": 1,
+    "eval.temperature": 0,
+    **{
+        f"{section}.optimizer.{name}": 0
+        for section in ("trainer", "warmup")
+        for name in ("weight_decay", "warmup_steps", "decay_steps", "final", "grad_clip")
+    },
+}
+POSITIVE = (
+    "sampling.top_p",
+    "limits.episode_seconds",
+    "limits.step_seconds",
+    "limits.call_seconds",
+    "trainer.optimizer.lr",
+    "warmup.optimizer.lr",
+)
+AT_MOST: dict[str, float] = {"sampling.top_p": 1, "warmup.noise": 1}
+
+
+def value(config: RunConfig, path: str) -> Any:
+    """The setting at a dotted path."""
+    return reduce(getattr, path.split("."), config)
+
+
+def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[str, str]]:
+    """Every problem as (path, what and why); nothing where all is well."""
+
+    def given(path: str, because: str) -> bool:
+        return layer(path) > DEFAULT and layer(path) >= layer(because)
+
+    yield from _bounds(config)
+    if training:
+        yield from _training(config)
+        if config.run.steps > 0:
+            yield from _algorithm(config, given)
+        yield from _idle(config, given)
+    yield from _world(config)
+    yield from _names(config)
+
+
+def _bounds(config: RunConfig) -> Iterator[tuple[str, str]]:
+    for path, low in AT_LEAST.items():
+        v = value(config, path)
+        if v is not None and not v >= low:
+            yield path, f"must be at least {low:g}, not {v!r}"
+    for path in POSITIVE:
+        if not (v := value(config, path)) > 0:
+            yield path, f"must be greater than 0, not {v!r}"
+    for path, high in AT_MOST.items():
+        if not (v := value(config, path)) <= high:
+            yield path, f"must be at most {high:g}, not {v!r}"
+    if config.warmup.noise < 0:
+        yield "warmup.noise", f"must be at least 0, not {config.warmup.noise!r}"
+
+
+def _training(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if config.env.eval_split == config.env.split:
+        yield (
+            "env.eval_split",
+            f"is the split that is trained on ('{config.env.split}'); scores would not be held out. Choose another",
+        )
+    if config.sampling.temperature == 0 and config.run.steps > 0:
+        yield (
+            "sampling.temperature",
+            "0 makes all attempts of a group alike, so nothing can be learned from their differences; "
+            "training samples above 0 (eval.temperature may be 0)",
+        )
+    tiny = config.model.tiny
+    if tiny.heads > 0 and tiny.width % tiny.heads:
+        yield "model.tiny.width", f"must be a multiple of model.tiny.heads ({tiny.heads}), not {tiny.width}"
+    if tiny.kv_heads > 0 and tiny.heads % tiny.kv_heads:
+        yield "model.tiny.heads", f"must be a multiple of model.tiny.kv_heads ({tiny.kv_heads}), not {tiny.heads}"
+    if config.model.path is None and config.sampling.max_tokens >= tiny.context:
+        yield "sampling.max_tokens", f"leaves no room for a prompt in model.tiny.context ({tiny.context})"
+
+
+def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    from harness.rl.algorithm import presets
+
+    yield from presets.check(config.algorithm, config.explorer, config.trainer, config.sync, given=given)
+
+
+def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Settings that something else makes idle."""
+    if config.warmup.episodes == 0:
+        for name in ("passes", "batch_tokens", "noise", "options", "optimizer"):
+            if given(f"warmup.{name}", "warmup.episodes"):
+                yield f"warmup.{name}", "would be ignored: warmup.episodes is 0, so there is no warm-up"
+    if config.model.path is not None and given("model.tiny", "model.path"):
+        yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
+    for section in ("trainer", "warmup"):
+        name, rate = f"{section}.optimizer.name", f"{section}.optimizer.adam_lr"
+        if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):
+            yield rate, "would be ignored: only optimizer.name=muon has a second rate"
+
+
+def _world(config: RunConfig) -> Iterator[tuple[str, str]]:
+    from harness.envs.registry import world_class
+
+    try:
+        splits = world_class(config.env.name).world.splits
+    except UserError as e:
+        yield "env.name", str(e)
+        return
+    for key, split in (("env.split", config.env.split), ("env.eval_split", config.env.eval_split)):
+        if split not in splits:
+            yield key, f"'{config.env.name}' has no split '{split}'. Known: {', '.join(splits)}"
+
+
+def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
+    path = config.model.path
+    if path is not None and (path.startswith((".", "/", "~")) or Path(path).exists()):
+        folder = Path(path).expanduser()
+        if not (folder / "config.json").is_file():
+            yield "model.path", f"'{path}' is no folder with a model in transformers format (no config.json in it)"

@@ -1,0 +1,192 @@
+"""One training run from beginning to end: score, warm up, score, reinforce, score, and show what came of it.
+
+Knows the order of the phases and how to tell people; not how any of them works. Invariant: each phase leaves something
+on disk when it is finished and is skipped where that is found, so the same call begins a run and goes on with one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.envs.errors import UserError
+
+from . import machine
+from .config import RunConfig
+from .display import Display, duration, sparkline
+from .evaluate import evaluate, held_out
+from .players import Source, of_checkpoint, open_player
+from .runs import RunFolder, writing
+from .show import draw, points, success_table
+
+if TYPE_CHECKING:
+    from harness.rl.monitor import Monitor
+    from harness.rl.place import Handle, Place
+
+
+def train(config: RunConfig, run: RunFolder) -> None:
+    """Train in `run`, a fresh folder or one that was left at any moment. Raises UserError."""
+    console = Console(highlight=False)
+    # Idle OpenMP threads that spin would take the cores from the other processes of the run.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    with run.lock(), writing(run.path):
+        _announce(config, run, console)
+        began = time.monotonic()
+        with Display(console) as display:
+            asyncio.run(_Training(config, run, display).go())
+        _finish(config, run, time.monotonic() - began, console)
+
+
+def resume(run: RunFolder) -> None:
+    """Go on with a run where it was. Raises UserError."""
+    if run.summary() is not None:
+        raise UserError(f"the run '{run.name}' is finished; see it with `harness show {run.name}`.")
+    train(run.config(), run)
+
+
+class _Training:
+    """The phases of one run."""
+
+    def __init__(self, config: RunConfig, run: RunFolder, display: Display) -> None:
+        self.config, self.run, self.display = config, run, display
+        self.tasks = held_out(config)
+
+    async def go(self) -> None:
+        from harness.rl.monitor import Monitor
+        from harness.rl.place import open_place
+        from harness.rl.trainer.trainer import Trainer
+
+        config, run = self.config, self.run
+        base = self._base()
+        place, monitor = open_place(config.run.place), Monitor(run.path)
+        try:
+            trainer = place.put(Trainer, config, base, run.checkpoints, run.buffer_url, threads=config.trainer.threads)
+            done = await trainer.call("resume")
+            monitor.rewind("train", done)
+            await self._score("initial", base)
+            if config.warmup.episodes:
+                if "warmup" not in run.labels():
+                    monitor.rewind("warmup", -1)
+                    await self._warm_up(trainer, monitor)
+                await self._score("warmup")
+            if config.run.steps:
+                await self._reinforce(place, trainer, monitor, base, done)
+                await self._score(f"step-{config.run.steps:06d}")
+        finally:
+            monitor.close()
+            place.close()
+
+    def _base(self) -> Path:
+        """The model that the run begins with."""
+        if self.config.model.path is not None:
+            return Path(self.config.model.path)
+        initial = self.run.checkpoint("initial")
+        if "initial" not in self.run.labels():
+            from harness.agents.models.tiny import make_tiny
+            from harness.envs.registry import world_class
+
+            texts = world_class(self.config.env.name).texts()
+            make_tiny(initial, self.config.model.tiny, texts, self.config.run.seed)
+        return initial
+
+    async def _score(self, label: str, folder: Path | None = None) -> None:
+        """Success on held-out tasks, kept under `evals/<label>`."""
+        who = of_checkpoint(self.run, label)
+        if folder is not None:
+            who = replace(who, path=str(folder))
+        # Nobody else computes meanwhile, so the engine may have all cores.
+        model = replace(self.config.model, threads=max(self.config.model.threads, machine.cores()))
+        player = open_player(who, self.config.model_copy(update={"model": model}), self.tasks)
+        try:
+            await evaluate(player, self.config, self.tasks, self.run.evals / label, self.display)
+        finally:
+            await player.model.close()
+
+    async def _warm_up(self, trainer: Handle, monitor: Monitor) -> None:
+        losses: list[float] = []
+        self.display.phase("warm-up on the expert", 1)
+        async for metrics in trainer.stream("warm_up"):
+            losses.append(metrics["loss"])
+            if len(losses) == 1:
+                self.display.phase("warm-up on the expert", int(metrics["steps"]))
+            monitor.log("warmup", len(losses), metrics)
+            figures = {"loss": f"{sparkline(losses)} {losses[-1]:.3f}", "tokens/s": f"{metrics['tokens_per_second']:,.0f}"}
+            self.display.update(len(losses), figures)
+
+    async def _reinforce(self, place: Place, trainer: Handle, monitor: Monitor, base: Path, done: int) -> None:
+        from harness.rl.buffer.sql import SqlBuffer
+        from harness.rl.loop import Loop
+
+        config, run = self.config, self.run
+        rewards: list[float] = []
+        self.display.phase("reinforcement learning", config.run.steps, done)
+
+        def report(version: int, metrics: Mapping[str, float]) -> None:
+            monitor.log("train", version, metrics)
+            rewards.append(metrics["reward"])
+            figures = {"reward": f"{sparkline(rewards)} {rewards[-1]:.3f}"}
+            if "success" in metrics:
+                figures["success"] = f"{100 * metrics['success']:.0f}%"
+            figures["tokens/s"] = f"{metrics['tokens_per_second']:,.0f}"
+            self.display.update(version, figures)
+
+        buffer = SqlBuffer(run.buffer_url)
+        loop = Loop(
+            plan=config,
+            folder=base,
+            place=place,
+            trainer=trainer,
+            buffer_url=run.buffer_url,
+            buffer=buffer,
+            report=report,
+        )
+        try:
+            await loop.run(done)
+        finally:
+            buffer.close()
+
+
+def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
+    tiny = config.model.tiny
+    model = config.model.path or f"made from scratch ({tiny.layers} layers of width {tiny.width})"
+    batch = f"{config.explorer.groups} x {config.explorer.group_size} episodes each"
+    plan = [
+        ("world", f"{config.env.name}, trained on {config.env.split}, scored on {config.eval.n} of {config.env.eval_split}"),
+        ("model", model),
+        ("warm-up", f"{config.warmup.episodes} episodes of the expert" if config.warmup.episodes else "none"),
+        ("RL", f"{config.run.steps} steps of {config.algorithm.name}, {batch}"),
+        ("time", config.run.about or "not measured for this recipe; the display shows what is left"),
+        ("folder", str(run.path)),
+    ]
+    for name, text in plan:
+        console.print(Text.assemble((f"{name:>8}  ", "dim"), text))
+
+
+def _finish(config: RunConfig, run: RunFolder, seconds: float, console: Console) -> None:
+    found = points(run)
+    summary: dict[str, Any] = {"seconds_last_sitting": round(seconds, 1)}
+    for point in found:
+        success = point.scores.success
+        summary[point.label] = {"success": success.value, "n": success.n, "interval": list(success.interval)}
+    run.finish(summary)
+    console.print()
+    console.print(success_table(found))
+    if draw(run):
+        console.print(Text(f"curve: {run.curve}"))
+    console.print(Text(f"run: {run.path} ({duration(seconds)})"))
+    console.print(Text("\nnext:", style="dim"))
+    env = config.env
+    for command in (
+        f"harness show {run.name}",
+        f"harness show {run.name} --episode 0",
+        f"harness eval --env {env.name} --model {run.name} --split {env.eval_split} --n 500",
+    ):
+        console.print(Text(f"  {command}"))

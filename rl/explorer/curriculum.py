@@ -1,0 +1,29 @@
+"""Which tasks a batch is made of.
+
+Knows nothing of episodes. Invariant: a pure function of the seed and the batch's number, so a resumed run plays the
+tasks that it would have played.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from harness.envs.base import Task
+
+SHUFFLED = 100_000
+"""Task lists up to this length are played in shuffled passes; longer ones are drawn from at random."""
+
+
+def tasks_for(tasks: Sequence[Task], step: int, n: int, seed: int) -> list[Task]:
+    """The n tasks of batch `step`: each pass over a short list plays every task once, in an order of its own."""
+    return [tasks[_index(len(tasks), step * n + slot, seed)] for slot in range(n)]
+
+
+def _index(length: int, position: int, seed: int) -> int:
+    if length > SHUFFLED:
+        return random.Random(f"{seed}/{position}").randrange(length)
+    one_pass, place = divmod(position, length)
+    order = list(range(length))
+    random.Random(f"{seed}/pass {one_pass}").shuffle(order)
+    return order[place]
