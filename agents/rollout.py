@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,12 +56,13 @@ async def rollouts(
     sampling: Sampling,
     in_flight: int,
     history: History = "keep",
-) -> AsyncIterator[Trajectory]:
+) -> AsyncGenerator[Trajectory, None]:
     """Trajectories in the order in which they finish. `jobs` is read as it is needed, so it may be without end.
 
     `sampling.seed` is the run's (see `play`). The metric `episode_retries` says how often an episode was played again;
-    its seeds are the same each time, since it was not the draw that failed. Closing the iterator (`aclosing`, where the
-    loop may be left early) cancels what is in flight. Raises UserError after `limits.failures_in_row` identical failures one after another.
+    its seeds are the same each time, since it was not the draw that failed. Closing the iterator (`aclosing`, where
+    the loop may be left early) cancels what is in flight. Raises UserError after `limits.failures_in_row` identical
+    failures one after another.
     """
     if in_flight < 1:
         raise UserError(f"at least one episode must be in flight, got {in_flight}.")

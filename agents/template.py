@@ -38,29 +38,24 @@ _WORDS = ("a", "user\nYes", " a", "\n\n", "4. 2")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What stands around one message between two answers.
+    """What stands around one message between two answers, cut where text is encoded apart: at special tokens.
 
-    For ChatML and a user message: after = "<|im_end|>\\n<|im_start|>user\\n", before =
+    For ChatML and a user message: head = ids of "<|im_end|>\\n<|im_start|>", lead = "user\\n", foot = ids of
     "<|im_end|>\\n<|im_start|>assistant\\n".
     """
 
     after: str
     """From the end of the answer to the start of the message."""
-    before: str
-    """From the end of the message to the start of the next answer."""
     strips: bool
     """The template trims the message."""
     head: tuple[int, ...]
-    """Ids of `after` through its last special token; whatever follows a special token is encoded apart from it."""
+    """Ids of `after` through its last special token."""
     lead: str
     """What is left of `after`."""
     foot: tuple[int, ...]
-    """Ids of `before`, where it begins with a special token; else empty."""
+    """Ids from the end of the message to the start of the next answer, where a special token comes first."""
     rest: str
-    """`before`, where it does not."""
-
-    def text(self, content: str) -> str:
-        return f"{self.after}{content.strip() if self.strips else content}{self.before}"
+    """That text, where none does; else empty."""
 
 
 class Template:
@@ -93,8 +88,9 @@ class Template:
         self.system: bool = True
         """A system message is rendered, and stays at the front; else it is put before the first user message."""
         self.system = self._system_stays()
-        self.opener = self._find_opener()
-        """What the generation prompt opens and a finished answer does not begin with by itself, such as `<think>`."""
+        self.opener, self.lead = self._find_opener()
+        """What only the generation prompt writes before an answer, such as `<think>`; and what only a finished talk
+        does, such as a space: of the two, one at least is empty."""
         self.closing, self.closers = self._find_closing()
         """Text that ends an answer, and end token -> how many ids of an encoded tail it makes superfluous."""
 
@@ -148,9 +144,7 @@ class Template:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`, special tokens included."""
-        return str(
-            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)  # exact
-        )
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def _render(self, chat: Chat, generate: bool) -> str:
         return str(self.tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=generate))
@@ -208,8 +202,6 @@ class Template:
     @property
     def quick(self) -> bool:
         """Turns are made of remembered pieces, not of whole renderings."""
-        if "user" not in self._pieces:
-            self._pieces["user"] = self._find_piece("user")
         return self._pieces["user"] is not None
 
     # -- probes -------------------------------------------------------------------------------------------------
@@ -228,14 +220,16 @@ class Template:
         heads = {self.render(talk).partition(_USER.content)[0] for talk in (first, later)}
         return len(heads) == 1
 
-    def _find_opener(self) -> str:
+    def _find_opener(self) -> tuple[str, str]:
         prompt = self.render([_USER]).rpartition(_USER.content)[2]
         try:
             text = self._render(self.fold([_USER, _ANSWER, Message(role="user", content="qqMOREqq")]), False)
         except TEMPLATE_FAULTS:
-            return ""
+            return "", ""
         done = text.partition(MARK)[0].rpartition(_USER.content)[2]
-        return prompt[len(done) :] if prompt.startswith(done) and len(prompt) > len(done) else ""
+        if prompt.startswith(done):
+            return prompt[len(done) :], ""
+        return "", done[len(prompt) :] if done.startswith(prompt) else ""
 
     def _find_closing(self) -> tuple[str, dict[int, int]]:
         piece = self._find_piece("user")
@@ -245,7 +239,9 @@ class Template:
             bare = self._render(self.fold([_USER, _ANSWER]), False).partition(MARK)[2]
         except TEMPLATE_FAULTS:
             bare = after
-        same = next((i for i, (a, b) in enumerate(zip(after, bare, strict=False)) if a != b), min(len(after), len(bare)))
+        same = next(
+            (i for i, (a, b) in enumerate(zip(after, bare, strict=False)) if a != b), min(len(after), len(bare))
+        )
         closing = after[:same]
         ids = self.encode_after(closing or after)
         ends = [i for i, token in enumerate(ids) if token in self.atoms]
@@ -279,7 +275,6 @@ class Template:
         apart = before.startswith(self._cuts)
         return Piece(
             after=after,
-            before=before,
             strips=strips.pop(),
             head=tuple(self.encode_after(after[:cut])),
             lead=after[cut:],

@@ -48,6 +48,7 @@ class Child:
                 start_new_session=True,  # Ctrl-C is the parent's to handle; a kill reaches grandchildren too
             )
         self._socket = mine
+        self._killed = False
 
     @property
     def alive(self) -> bool:
@@ -58,9 +59,9 @@ class Child:
         deadline = time.monotonic() + seconds
         try:
             self._socket.settimeout(seconds)
-            self._socket.sendall(_packed(message))
+            self._socket.sendall(packed(message))
             (size,) = _HEAD.unpack(self._read(_HEAD.size, deadline))
-            return msgpack.unpackb(self._read(size, deadline), strict_map_key=False)
+            return _unpacked(self._read(size, deadline))
         except TimeoutError:
             self.kill()
             raise ChildLate(f"no answer within {seconds:g} s") from None
@@ -76,10 +77,10 @@ class Child:
         try:
             self._socket.setblocking(False)
             async with asyncio.timeout(seconds):
-                await loop.sock_sendall(self._socket, _packed(message))
+                await loop.sock_sendall(self._socket, packed(message))
                 (size,) = _HEAD.unpack(await self._read_async(loop, _HEAD.size))
                 body = await self._read_async(loop, size)
-            return msgpack.unpackb(body, strict_map_key=False)
+            return _unpacked(body)
         except TimeoutError:
             self.kill()
             raise ChildLate(f"no answer within {seconds:g} s") from None
@@ -91,6 +92,9 @@ class Child:
 
     def kill(self) -> None:
         """End it and whatever it started, now; harmless when repeated."""
+        if self._killed:  # its number may be another's by now
+            return
+        self._killed = True
         self._socket.close()
         try:
             os.killpg(self._process.pid, signal.SIGKILL)  # its session's group has the same number
@@ -133,8 +137,8 @@ class Child:
         return ChildDied(f"process exited with code {code}")
 
 
-def serve(answer: Callable[[Any], Any], fd: int) -> None:
-    """The child's side: answers what comes in on the socket `fd` until the parent closes it or dies.
+def serve(answer: Callable[[Any], bytes], fd: int) -> None:
+    """The child's side: answers (`packed`) what comes in on the socket `fd` until the parent closes it or dies.
 
     Reading happens in a thread of its own, so that a child stuck in `answer` still ends when its parent is gone.
     """
@@ -146,17 +150,22 @@ def serve(answer: Callable[[Any], Any], fd: int) -> None:
             with connection.makefile("rb") as stream:
                 while head := stream.read(_HEAD.size):
                     body = stream.read(_HEAD.unpack(head)[0])
-                    questions.put(msgpack.unpackb(body, strict_map_key=False))
+                    questions.put(_unpacked(body))
             os._exit(0)
 
         threading.Thread(target=listen, daemon=True).start()
         while True:
-            connection.sendall(_packed(answer(questions.get())))
+            connection.sendall(answer(questions.get()))
 
 
-def _packed(message: Any) -> bytes:
-    body: bytes = msgpack.packb(message, default=_plain)
+def packed(message: Any) -> bytes:
+    """A message as it is sent. Raises TypeError on what is not plain data, OverflowError on huge whole numbers."""
+    body: bytes = msgpack.packb(message, default=_plain, unicode_errors="surrogatepass")
     return _HEAD.pack(len(body)) + body
+
+
+def _unpacked(body: bytes) -> Any:
+    return msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
 
 
 def _plain(value: Any) -> Any:

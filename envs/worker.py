@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .child import serve
+from .child import packed, serve
 from .errors import GraderError, UserError, WorldError, one_line
 from .registry import world_class
 
@@ -24,7 +24,7 @@ class Worker:
         self._name = name
         self._world: TextEnv | None = None
 
-    def answer(self, message: list[Any]) -> list[Any]:
+    def answer(self, message: list[Any]) -> bytes:
         kind, value = message
         try:
             if self._world is None:
@@ -33,19 +33,16 @@ class Worker:
                 from .base import Task
 
                 task = Task(**value)
-                return ["ok", self._world.reset(seed=task.seed, options={"task": task})]
-            return ["ok", self._world.step(value)]
+                return packed(["ok", self._world.reset(seed=task.seed, options={"task": task})])
+            return packed(["ok", self._world.step(value)])
         except UserError as error:
-            return ["user", str(error)]
+            return packed(["user", str(error)])
         except GraderError as error:
-            return ["grader", str(error)]
+            return packed(["grader", str(error)])
         except WorldError as error:
-            return ["world", str(error)]
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # the process boundary: whatever the world raises goes over as one line
-            return ["world", one_line(error)]
+            return packed(["world", str(error)])
+        except (Exception, SystemExit) as error:  # the process boundary: whatever the world raises goes over as a line
+            return packed(["world", one_line(error)])
 
 
 if __name__ == "__main__":

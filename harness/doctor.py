@@ -99,13 +99,17 @@ def template_report(model: str, console: Console) -> None:
     """Print what happens to a talk in a tokenizer's chat template. Raises UserError."""
     from transformers import AutoTokenizer
 
-    from harness.agents.chat import inspect_template
+    from harness.agents.check import inspect_template
 
-    found = None if (Path(model) / "tokenizer_config.json").is_file() else find_checkpoint(model)
+    found = None if Path(model).is_dir() else find_checkpoint(model)
     path = str(found[0].checkpoint(found[1])) if found else model
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as e:
         reason = str(e).strip().splitlines()[0]
         raise UserError(f"no tokenizer could be loaded from '{model}': {reason}") from None
-    console.print(inspect_template(tokenizer))
+    colours = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+    table = Table.grid(padding=(0, 2))
+    for finding in inspect_template(tokenizer):
+        table.add_row(Text(finding.level, style=colours[finding.level]), finding.about, Text(finding.text))
+    console.print(table)

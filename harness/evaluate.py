@@ -210,6 +210,8 @@ def _config(who: Source, env: str | None, recipe: str | None, settings: Sequence
             raise UserError("sampling.temperature: would be ignored: evaluations read eval.temperature.")
         if scripted and (key.startswith(("model.", "sampling.")) or key == "eval.temperature"):
             raise UserError(f"{key}: would be ignored: '{who.name}' samples from no model.")
+    if who.kind == "checkpoint" and not any(text.startswith("model.threads=") for text in settings):
+        settings = [*settings, f"model.threads={machine.cores()}"]  # nothing else computes meanwhile
     if recipe is not None:
         return load(recipe, settings, training=False)
     if who.run is not None and (env is None or env == who.run.config().env.name):
@@ -253,16 +255,18 @@ def print_scores(entry: Entry, console: Console) -> None:
         value = f"{100 * p.value:.1f}%" if p.n else "-"
         table.add_row(name, value, f"{100 * low:.1f} to {100 * high:.1f}", str(p.n))
     console.print(table)
-    console.print(Text(_footnote(record, scores), style="dim"))
+    console.print(Text(_footnote(entry, scores), style="dim"))
     console.print(Text(f"entry: {entry.path}"))
 
 
-def _footnote(record: Record, scores: Scores) -> str:
+def _footnote(entry: Entry, scores: Scores) -> str:
+    record = entry.record
     parts = [f"temperature {record.sampling['temperature']:g}, seed {record.seed}, at most {record.max_steps} steps"]
     if scores.mean_reward is not None and scores.steps is not None:
         parts.append(f"mean reward {scores.mean_reward:.3f}, mean steps {scores.steps:.1f}")
     if scores.lost:
-        lost = ", ".join(f"{n} {outcome}" for outcome, n in scores.lost.items())
+        why = {str(t.outcome): t.error for t in entry.trajectories() if not t.scored}
+        lost = ", ".join(f"{n} {outcome} ({why[outcome]})" for outcome, n in scores.lost.items())
         low, high = scores.bounds
         parts.append(f"lost and not scored: {lost}; with them success lies within {100 * low:.1f} to {100 * high:.1f}%")
     return "; ".join(parts)

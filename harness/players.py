@@ -91,8 +91,12 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
     match who.kind:
         case "expert":
             from harness.agents.models.scripted import ScriptedModel
+            from harness.envs.base import TextEnv
 
-            expert = ScriptedModel.expert(world_class(config.env.name), tasks)
+            world = world_class(config.env.name)
+            if world.expert is TextEnv.expert:  # not overridden
+                raise UserError(f"the world '{config.env.name}' has no expert.")
+            expert = ScriptedModel.expert(world, tasks)
             return Player(model=expert, name=who.name, engine="expert")
         case "random":
             from harness.agents.models.scripted import ScriptedModel
@@ -100,12 +104,12 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
             script = RandomPlayer(world_class(config.env.name), tasks)
             return Player(model=ScriptedModel(script, name="random"), name=who.name, engine="random")
         case "openai":
-            return _endpoint(who, config)
+            return _endpoint(who)
         case "checkpoint":
-            from harness.agents.models.local import LocalModel
+            from harness.agents.models.registry import make_model
 
             return Player(
-                model=LocalModel.from_folder(who.path, config.model),
+                model=make_model(config.model, who.path),
                 name=who.name,
                 engine=config.model.engine,
                 digest=folder_digest(Path(who.path)),
@@ -113,8 +117,13 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
             )
 
 
-def _endpoint(who: Source, config: RunConfig) -> Player:
-    raise NotImplementedError
+def _endpoint(who: Source) -> Player:
+    from harness.agents.models.openai import OpenAIModel
+
+    url = who.path.rpartition("@")[2]
+    # Whether an endpoint heeds a seed cannot be told from here.
+    model = OpenAIModel(who.name, base_url=url)
+    return Player(model=model, name=who.name, engine="openai", options={"url": url}, seed_reaches_sampler=False)
 
 
 class RandomPlayer:

@@ -7,12 +7,12 @@ describes a tiny model is a choice, not a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from harness.envs.errors import UserError
+from harness.envs.errors import UnknownName, UserError
 
 from .config import RunConfig
 
@@ -166,8 +166,25 @@ def _world(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
-    path = config.model.path
-    if path is not None and (path.startswith((".", "/", "~")) or Path(path).exists()):
-        folder = Path(path).expanduser()
+    from harness.agents.models.registry import ENGINES as SAMPLERS
+    from harness.agents.prompts import PROMPTS
+    from harness.agents.registry import AGENTS
+    from harness.rl.trainer.engine import ENGINES as TRAINERS
+
+    tables: dict[str, Mapping[str, object]] = {
+        "agent.name": AGENTS,
+        "agent.prompt": PROMPTS,
+        "model.engine": SAMPLERS,
+        "trainer.engine": TRAINERS,
+    }
+    for path, table in tables.items():
+        if (name := value(config, path)) not in table:
+            yield path, str(UnknownName("name", name, table))
+    dtypes = ("float32", "bfloat16")
+    if config.model.dtype not in dtypes:
+        yield "model.dtype", str(UnknownName("type", config.model.dtype, dtypes))
+    model = config.model.path
+    if model is not None and (model.startswith((".", "/", "~")) or Path(model).exists()):
+        folder = Path(model).expanduser()
         if not (folder / "config.json").is_file():
-            yield "model.path", f"'{path}' is no folder with a model in transformers format (no config.json in it)"
+            yield "model.path", f"'{model}' is no folder with a model in transformers format (no config.json in it)"

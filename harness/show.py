@@ -158,9 +158,18 @@ def _draw(
         above = [max(0.0, high - r) for r, (_, high) in zip(rates, spans, strict=True)]
         n = ps[-1].scores.success.n
         axes.errorbar(
-            at, rates, yerr=[below, above], fmt="o", color=orange, markersize=6, capsize=4, linewidth=1.6, zorder=5, clip_on=False,
+            at,
+            rates,
+            yerr=[below, above],
+            fmt="o",
+            color=orange,
+            markersize=6,
+            capsize=4,
+            linewidth=1.6,
+            zorder=5,
+            clip_on=False,
             label=f"held-out success, 95% interval (n = {n})",
-        )  # fmt: skip
+        )
         for x, r in zip(at, rates, strict=True):
             axes.annotate(f"{100 * r:.0f}%", (x, r), (7, 4), textcoords="offset points", fontsize=9, color=ink)
     if name == "success" or ps:

@@ -23,7 +23,7 @@ from . import machine
 from .config import RunConfig
 from .display import Display, duration, sparkline
 from .evaluate import evaluate, held_out
-from .players import Source, of_checkpoint, open_player
+from .players import of_checkpoint, open_player
 from .runs import RunFolder, writing
 from .show import draw, points, success_table
 
@@ -118,7 +118,10 @@ class _Training:
             if len(losses) == 1:
                 self.display.phase("warm-up on the expert", int(metrics["steps"]))
             monitor.log("warmup", len(losses), metrics)
-            figures = {"loss": f"{sparkline(losses)} {losses[-1]:.3f}", "tokens/s": f"{metrics['tokens_per_second']:,.0f}"}
+            figures = {
+                "loss": f"{sparkline(losses)} {losses[-1]:.3f}",
+                "tokens/s": f"{metrics['tokens_per_second']:,.0f}",
+            }
             self.display.update(len(losses), figures)
 
     async def _reinforce(self, place: Place, trainer: Handle, monitor: Monitor, base: Path, done: int) -> None:
@@ -159,7 +162,10 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
     model = config.model.path or f"made from scratch ({tiny.layers} layers of width {tiny.width})"
     batch = f"{config.explorer.groups} x {config.explorer.group_size} episodes each"
     plan = [
-        ("world", f"{config.env.name}, trained on {config.env.split}, scored on {config.eval.n} of {config.env.eval_split}"),
+        (
+            "world",
+            f"{config.env.name}, trained on {config.env.split}, scored on {config.eval.n} of {config.env.eval_split}",
+        ),
         ("model", model),
         ("warm-up", f"{config.warmup.episodes} episodes of the expert" if config.warmup.episodes else "none"),
         ("RL", f"{config.run.steps} steps of {config.algorithm.name}, {batch}"),

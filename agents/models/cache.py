@@ -84,20 +84,20 @@ class RowCache:
                 tensor[target, :, :length] = tensor[source, :, :length]
 
     def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None
+        self, layer: int, query_NHD: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None
     ) -> torch.Tensor:
-        """Store the new keys and values, and attend each token to its own row up to itself.
+        """Store the new keys and values, [N, kv_heads, head_dim], and attend each token to its own row up to itself.
 
-        query: [1, heads, N, head_dim]; key, value: [1, kv_heads, N, head_dim]. Returns [1, N, heads, head_dim].
+        Returns [N, heads, head_dim]. With `window`, a token sees the last `window` ones, itself included.
         """
         keys, values = self._store(layer, key, value)
-        keys[self._row_N, :, self._position_N] = key[0].transpose(0, 1)
-        values[self._row_N, :, self._position_N] = value[0].transpose(0, 1)
-        kv_heads, shared = key.shape[1], query.shape[1] // key.shape[1]
-        query_NHD = query[0].transpose(0, 1)
+        keys[self._row_N, :, self._position_N] = key
+        values[self._row_N, :, self._position_N] = value
         tokens, heads, size = query_NHD.shape
-        out = query.new_empty(tokens, heads, value.shape[3])
-        for part, bias in zip(self._parts, self._bias(window, shared, query.dtype), strict=True):
+        kv_heads = key.shape[1]
+        shared = heads // kv_heads
+        out = query_NHD.new_empty(tokens, heads, value.shape[2])
+        for part, bias in zip(self._parts, self._bias(window, shared, query_NHD.dtype), strict=True):
             # Query heads that share a key head become further queries of it: nothing is repeated.
             rows = part.rows.stop - part.rows.start
             grouped = query_NHD[part.start : part.stop].reshape(rows, -1, kv_heads, shared, size).transpose(1, 2)
@@ -110,14 +110,14 @@ class RowCache:
             )
             seen = seen.view(rows, kv_heads, -1, shared, seen.shape[3]).transpose(1, 2)
             out[part.start : part.stop] = seen.reshape(part.stop - part.start, heads, -1)
-        return out[None]
+        return out
 
     def _store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         store = self._stores.get(layer)
         if store is None or store[0].shape[2] < self._needed:
             capacity = max(256, 1 << (self._needed - 1).bit_length())
             # Zeros, not whatever was there: a masked weight of 0 times a stray NaN would still be NaN.
-            new = tuple(x.new_zeros(self.rows, x.shape[1], capacity, x.shape[3]) for x in (key, value))
+            new = tuple(x.new_zeros(self.rows, x.shape[1], capacity, x.shape[2]) for x in (key, value))
             for old, grown in zip(store or (), new, strict=False):
                 grown[:, :, : old.shape[2]] = old
             self._stores[layer] = store = (new[0], new[1])
@@ -160,7 +160,8 @@ def attend(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer = module.layer_idx
     assert isinstance(layer, int)
-    return row_cache.attend(layer, query, key, value, scale, sliding_window), None
+    query_NHD, key, value = (x[0].transpose(0, 1) for x in (query, key, value))  # given as [1, heads, N, head_dim]
+    return row_cache.attend(layer, query_NHD, key, value, scale, sliding_window)[None], None
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attend)

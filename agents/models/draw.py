@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-def uniform(seed_A: NDArray[np.uint64], position_A: Ints) -> NDArray[np.float64]:
-    """One number in [0, 1) for each pair: SplitMix64's mixing function (Steele et al. 2014) over both, 52 bits."""
+def uniform(seed_A: NDArray[np.uint64], position_A: Ints) -> NDArray[np.float32]:
+    """One number in [0, 1) for each pair: SplitMix64's mixing function (Steele et al. 2014) over both, 23 bits.
+
+    Of 23 bits, so that its product with a sum of probabilities stays below that sum in single precision.
+    """
     mixed = _mix(_mix(seed_A) + position_A.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    return (mixed >> np.uint64(12)) * 2.0**-52
+    return (mixed >> np.uint64(41)).astype(np.float32) * np.float32(2.0**-23)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -30,7 +33,7 @@ def draw(
     logits_AV: torch.Tensor,
     temperature_A: NDArray[np.float32],
     top_p_A: NDArray[np.float32],
-    uniform_A: NDArray[np.float64],
+    uniform_A: NDArray[np.float32],
 ) -> tuple[Ints, NDArray[np.float64]]:
     """Ids, int64[A], and their natural log-probabilities, float64[A], by inverting the cumulative distribution.
 
@@ -47,8 +50,7 @@ def draw(
     if len(cut):
         rows = torch.from_numpy(cut).to(device)
         probs_AV[rows] = _nucleus(probs_AV[rows], torch.from_numpy(top_p_A[cut]).to(device))
-    # Double precision, so that the last of many small probabilities can still be reached.
-    sums_AV = probs_AV.cumsum(-1, dtype=torch.float64)
+    sums_AV = probs_AV.cumsum(-1)
     points_A1 = torch.from_numpy(uniform_A).to(device)[:, None] * sums_AV[:, -1:]
     ids_A = torch.searchsorted(sums_AV, points_A1, right=True)[:, 0]
     if greedy_A.any():

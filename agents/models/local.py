@@ -28,6 +28,7 @@ from harness.envs.errors import UserError
 from ..types import Completion
 from .base import ContextFull, ModelError
 from .cache import ATTENTION, Ints, RowCache
+from .decoder import Decoder, serves
 from .draw import draw, uniform
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class LocalModel:
         self.version = 0
         self.stats = Stats()
         self._model = model.eval().requires_grad_(False)
+        self._decoder = Decoder(model) if serves(model) else None
         self._weights = model.state_dict()
         self._vocabulary = model.get_input_embeddings().weight.shape[0]
         self._ends = _end_tokens(model, tokenizer)
@@ -378,12 +380,11 @@ class LocalModel:
         """Logits at the flat positions `last`: float[len(last), vocabulary]."""
         device = self._model.device
         positions = self._cache.plan(rows, starts, counts, device)
+        tokens, keep = torch.from_numpy(flat).to(device), torch.from_numpy(last).to(device)
+        if self._decoder is not None:
+            return self._decoder(tokens, positions, keep, self._cache)
         output = self._model(
-            input_ids=torch.from_numpy(flat)[None].to(device),
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=torch.from_numpy(last).to(device),
-            row_cache=self._cache,
+            input_ids=tokens[None], position_ids=positions, use_cache=False, logits_to_keep=keep, row_cache=self._cache
         )
         return output.logits[0]  # type: ignore[no-any-return]  # transformers' output is untyped
 

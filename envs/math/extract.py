@@ -13,10 +13,14 @@ from functools import lru_cache
 _SIGNS = {
     "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "∕": "/", "⁄": "/",
     "π": r"\pi ", "θ": r"\theta ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ",
-    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "²": "^2", "³": "^3", "½": r"\frac{1}{2}",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "°": r"^\circ ", "½": r"\frac{1}{2}",
     "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "∅": r"\emptyset ",
 }  # fmt: skip
+_SCRIPTS = {"^": "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "_": "₀₁₂₃₄₅₆₇₈₉₋"}
 _SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
+_LONGEST_REPLY = 20_000
+"""Only so many characters at the end of a reply are looked at."""
+_NESTED = 10
 _MARK = re.compile(r"(?i)\b(?:final\s+answer|answer)\b\s*(?:is\b|:|=|\s)\s*:?\s*")
 _NUMBER_IN_PROSE = re.compile(r"(?:(?<![\w)])[-+])?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?%?")
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
@@ -46,7 +50,7 @@ def answer_in(text: str) -> str:
     """
     if (plain := _PLAIN_ANSWER.fullmatch(text)) is not None:
         return plain[1]
-    text = _without_thinking(text).strip()
+    text = _without_thinking(text)[-_LONGEST_REPLY:].strip()
     if (at := text.rfind("<answer>")) >= 0:
         text = text[at + len("<answer>") :].split("</answer>")[0].strip()
     if r"\boxed" in text or r"\fbox" in text:
@@ -69,11 +73,13 @@ def canonical(answer: str) -> str:
     if _PLAIN.fullmatch(answer):
         return answer
     s = _SIGN.sub(lambda m: _SIGNS[m.group()], answer)
+    for mark, digits in _SCRIPTS.items():
+        s = re.sub(f"([{digits}]+)", rf"{mark}{{\1}}", s).translate(str.maketrans(digits, "0123456789-"))
     s = unicodedata.normalize("NFKC", s).strip().strip("*`").rstrip(".,;: \n").strip()
     s = s.replace(r"\$", "").replace("$", "").replace(r"\(", "").replace(r"\)", "")
     if not s.startswith(r"\begin"):
         s = re.sub(r"(?<!\\)\\[\[\]]", "", s)
-    s = re.sub(r",\s*\\!\s*", ",", s).replace("{,}", ",").replace(r"\%", "%")
+    s = re.sub(r",\s*\\!\s*|(?<=\d)\\,(?=\d{3}(?!\d))", ",", s).replace("{,}", ",").replace(r"\%", "%")
     s = _DROP.sub("", s)
     s = _FONT.sub(r"\1", s)
     s = re.sub(r"\\(?:mbox|textrm|textnormal)\b", r"\\text", s)
@@ -105,7 +111,7 @@ def _without_thinking(text: str) -> str:
     return text.split("<think>")[0]
 
 
-def _last_boxes(text: str) -> str:
+def _last_boxes(text: str, depth: int = 0) -> str:
     boxes: list[tuple[int, int, str]] = []
     for match in re.finditer(r"\\(?:boxed|fbox)\s*", text):
         if boxes and match.start() < boxes[-1][1]:
@@ -128,7 +134,9 @@ def _last_boxes(text: str) -> str:
             break
         parts.insert(0, box)
     inner = ", ".join(content.strip() for _, _, content in parts)
-    return _last_boxes(inner) if r"\boxed" in inner else inner
+    if r"\boxed" not in inner:
+        return inner
+    return _last_boxes(inner, depth + 1) if depth < _NESTED else ""
 
 
 def closing(text: str, start: int) -> int | None:

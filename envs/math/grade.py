@@ -26,6 +26,8 @@ WORKERS = 2
 """Grading processes of one process of ours; they start when first needed."""
 START_SECONDS = 120.0
 _LONGEST = 2000
+_NO_NUMBER = re.compile(r"[\d\s.]+|(?=.*[A-Za-z]{3})[A-Za-z'\s]+")
+"""Digits that make no number, or words: no algebra will make one of them."""
 
 
 class Kind(StrEnum):
@@ -53,8 +55,10 @@ class Verdict:
         return float(self.kind is Kind.CORRECT)
 
 
-def grade(answer: str, gold: str) -> Verdict:
+def grade(answer: str, gold: str, *, worked_out: bool = False) -> Verdict:
     r"""Compare a reply (see `answer_in` for what is looked at) with the true answer.
+
+    `worked_out` takes a plain number only: where the question is a sum, the sum itself must not pass for its answer.
 
     >>> grade(r"so it is $\boxed{0.5}$", r"\frac12").kind
     <Kind.CORRECT: 'correct'>
@@ -64,8 +68,12 @@ def grade(answer: str, gold: str) -> Verdict:
     if _letter_by_letter(answer, gold):
         return Verdict(Kind.CORRECT, gold)
     taken = answer_in(answer)
+    if not taken or len(taken) > _LONGEST:
+        return Verdict(Kind.UNPARSED, taken[:_LONGEST])
     spelled, true = canonical(taken), canonical(_gold(gold))
     quick = _quick(true, spelled)
+    if quick is None and worked_out:
+        quick = Kind.UNPARSED
     if quick is not None:
         return Verdict(quick, taken)
     try:
@@ -85,7 +93,7 @@ def _gold(gold: str) -> str:
 
 def _quick(gold: str, answer: str) -> Kind | None:
     """What can be said without algebra, or None."""
-    if not answer or len(answer) > _LONGEST:
+    if not answer:
         return Kind.UNPARSED
     if squeezed(answer) == squeezed(gold):
         return Kind.CORRECT
@@ -99,8 +107,8 @@ def _quick(gold: str, answer: str) -> Kind | None:
         if g_unit and a_unit and g_unit != a_unit:
             return Kind.WRONG
         return Kind.CORRECT if same_number(g[0], a[0]) else Kind.WRONG
-    if re.fullmatch(r"[\d\s.,+-]*[A-Za-z ]*", answer) and not re.search(r"[A-Za-z]{0,3}\d[A-Za-z]?$", answer):
-        return Kind.UNPARSED  # words, or digits that make no number
+    if _NO_NUMBER.fullmatch(answer):
+        return Kind.UNPARSED
     return None
 
 

@@ -9,7 +9,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)"
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d{1,3}(?: \d{3})+|\d+\.?\d*|\.\d+)"
 _DECIMAL = re.compile(
     rf"([-+]?)\s*({_UNSIGNED})\s*(?:(?:\\times|\*|\\cdot)\s*10\s*\^\s*\{{?\s*([-+]?\d{{1,3}})\s*\}}?|[eE]([-+]?\d{{1,3}}))?"
 )
@@ -27,7 +27,7 @@ _UNIT = re.compile(
     r"(?:(?:milli|centi|kilo)?met(?:er|re)s?|mm|cm|km|m|inch(?:es)?|in|feet|foot|ft|yards?|yd|miles?|mi)|"
     r"(?:kilo|milli)?grams?|kg|mg|g|pounds?|lbs?|ounces?|oz|lit(?:er|re)s?|ml|hours?|hrs?|h|minutes?|mins?|seconds?|"
     r"secs?|s|days?|weeks?|months?|years?|mph|units?|radians?|rad|points?|people|students?|ways?|times)\.?"
-    r"(?:\s*\}|(?=\s|\^|$))\s*(?:\^\s*\{?\s*(?P<power>[23])\s*\}?)?\s*$"
+    r"(?:\s*\}|(?=\s|\^|$))\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*$"
 )
 _SHORT = {
     "metre": "m", "meter": "m", "centimetre": "cm", "centimeter": "cm", "millimetre": "mm", "millimeter": "mm",
@@ -75,7 +75,7 @@ def number(text: str) -> Number | None:
         return None
     if match := _DECIMAL.fullmatch(text):
         sign, digits, power, short_power = match.groups()
-        value = Fraction(digits.replace(",", "").rstrip(".") or "0") * Fraction(10) ** int(power or short_power or 0)
+        value = Fraction(re.sub("[ ,]", "", digits).rstrip(".") or "0") * Fraction(10) ** int(power or short_power or 0)
         return Number(-value if sign == "-" else value, exact="." not in digits)
     for pattern in (_RATIO, _MIXED):
         if match := pattern.fullmatch(text):

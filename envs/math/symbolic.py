@@ -19,8 +19,7 @@ import sympy
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.function import AppliedUndef
 
-from ..child import serve
-from .extract import canonical
+from ..child import packed, serve
 from .numbers import number, same_number, split_unit, squeezed, without_separators
 
 Judgement = Literal["correct", "wrong", "unparsed"]
@@ -313,11 +312,8 @@ def _values(gold: Any, answer: Any, digits: int = _DIGITS) -> list[tuple[Any, An
     return pairs
 
 
-def _answer(message: list[str]) -> str:
-    if not message:
-        return "ready"
-    gold, answer = message
-    return judge(canonical(gold), canonical(answer))
+def _answer(message: list[str]) -> bytes:
+    return packed(judge(*message) if message else "ready")
 
 
 if __name__ == "__main__":

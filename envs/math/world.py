@@ -74,7 +74,7 @@ class Math(TextEnv):
         return str(task.data["question"]), {"task_type": self._kind}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        verdict = grade(action, self._answer)
+        verdict = grade(action, self._answer, worked_out=self._kind in arithmetic.KINDS)
         info = {"task_type": self._kind, "verdict": verdict.kind.value, "answer": verdict.answer}
         match verdict.kind:
             case Kind.GRADER_TIMEOUT:

@@ -24,8 +24,8 @@ LOG_RATIO_BOUND = 20.0
 class LossFn(Protocol):
     """Loss of one micro-batch. Sums, not means: the engine divides once by the whole batch's count.
 
-    The count is the number of loss tokens where `aggregate` is "token-mean", and the number of rows where it is
-    "seq-mean-token-mean" (the loss has then weighted each token by 1 / loss tokens of its row).
+    The count is the number of loss tokens where `aggregate` is "token-mean", and the number of rows that have
+    any where it is "seq-mean-token-mean" (the loss has then weighted each token by 1 / loss tokens of its row).
     """
 
     @property

@@ -149,7 +149,7 @@ def _impossible(
         yield (
             "algorithm.name",
             f"{name} imitates and uses no rewards, so it is no algorithm for reinforcement learning "
-            "(set run.steps=0 to have the warm-up alone)",
+            "(for the warm-up alone, leave this out and set run.steps=0)",
         )
     if chosen.needs_group and explorer.group_size < 2:
         free = ", ".join(n for n, p in PRESETS.items() if not p.needs_group and p.advantage)

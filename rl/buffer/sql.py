@@ -82,12 +82,13 @@ class SqlBuffer:
         self._owner = f"{socket.gethostname()} process {os.getpid()} ({uuid.uuid4().hex})"
         try:
             with self._write() as db:
-                _tables.create_all(db)
-                versions = db.scalars(sa.select(_schema.c.version)).all()
-                if not versions:
+                _schema.create(db, checkfirst=True)
+                version = db.scalar(sa.select(_schema.c.version))
+                if version is None:
                     db.execute(sa.insert(_schema).values(version=VERSION))
-            if versions not in ([], [VERSION]):
-                raise unknown_version(versions[0])
+                elif version != VERSION:
+                    raise unknown_version(version)
+                _tables.create_all(db)
         except BaseException:
             self.close()
             raise
@@ -292,15 +293,16 @@ def _engine(url: str, lock_seconds: float) -> Engine:
     return engine
 
 
+_KEPT = "Nothing that was stored before is lost."
 _EXPLANATIONS = {
-    "SQLITE_FULL": "there is no room left to write it. Free some space, then resume the run",
-    "SQLITE_IOERR": "the disk did not take or give its bytes (full, over quota, or failing). "
-    "Make room or move the run to another disk, then resume it",
-    "SQLITE_READONLY": "it cannot be written. Give write permission to the file and its folder",
-    "SQLITE_CANTOPEN": "it cannot be opened. Its folder must exist and be writable",
-    "SQLITE_BUSY": "another process has held it locked for too long. End that process, then resume the run",
-    "SQLITE_CORRUPT": "the file is damaged. Put back a copy, or start a new run from the last checkpoint",
-    "SQLITE_NOTADB": "this is not an SQLite file. Name another in buffer.url",
+    "SQLITE_FULL": f"there is no room left to write it. Free some space, then resume the run. {_KEPT}",
+    "SQLITE_IOERR": "the disk did not take or give its bytes (full, over quota, or failing). Make room or move the run "
+    f"to another disk, then resume it. {_KEPT}",
+    "SQLITE_READONLY": f"it cannot be written. Give write permission to the file and its folder. {_KEPT}",
+    "SQLITE_CANTOPEN": "it cannot be opened. Its folder must exist and be writable.",
+    "SQLITE_BUSY": f"another process has held it locked for too long. End that process, then resume the run. {_KEPT}",
+    "SQLITE_CORRUPT": "the file is damaged. Put back a copy, or start a new run from the last checkpoint.",
+    "SQLITE_NOTADB": "this is not an SQLite file. Name another in buffer.url.",
 }
 
 
@@ -309,5 +311,5 @@ def _explain(error: DBAPIError, file: str | None) -> UserError | None:
     name = getattr(error.orig, "sqlite_errorname", "")
     for prefix, text in _EXPLANATIONS.items():
         if name.startswith(prefix):
-            return UserError(f"{file}: {text}. Nothing that was stored before is lost. ({error.orig})")
+            return UserError(f"{file}: {text} ({error.orig})")
     return None

@@ -5,9 +5,17 @@ Invariant: a position's mask decides whether it carries loss; padding is told by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+
+from ..experience import Example, Experience
+
+_WINDOW = 16
+"""Batches' worth of examples that are sorted together: long enough to waste little padding, short enough to mix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -15,7 +23,7 @@ class Batch:
     """B rows padded to L tokens. Padding is at the right; `lengths` tells it, never a token id.
 
     `mask`, `logprobs` and `advantages` are aligned with `tokens`: entry [b, i] speaks of token i of row b, which the
-    model predicts from position i - 1.
+    model predicts from position i - 1. So `mask[:, 0]` is False: nothing predicts a first token.
     """
 
     tokens: torch.Tensor
@@ -30,3 +38,110 @@ class Batch:
     """float32[B, L]; None for demonstrations."""
     reference_logprobs: torch.Tensor | None = None
     """float32[B, L] of the reference model, or None."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.lengths)
+
+    def rows(self, start: int, stop: int, device: torch.device | str = "cpu") -> Batch:
+        """Rows start to stop without the columns that pad all of them; views where the device is the same."""
+        longest = int(self.lengths[start:stop].max())
+        cut: dict[str, torch.Tensor] = {}
+        for f in fields(self):
+            value: torch.Tensor | None = getattr(self, f.name)
+            if value is not None:
+                part = value[start:stop]
+                cut[f.name] = (part if f.name == "lengths" else part[:, :longest]).to(device)
+        return Batch(**cut)
+
+    def with_reference(self, rows: Sequence[torch.Tensor]) -> Batch:
+        """The same batch with `reference_logprobs`, given as float32[L of the row] for each row in order."""
+        return replace(self, reference_logprobs=torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True))
+
+
+def from_experiences(experiences: Sequence[Experience]) -> Batch:
+    """All experiences as one batch, shortest first. Raises ValueError where one has no advantages yet."""
+    ordered = sorted(experiences, key=len)
+    advantages = [e.advantages for e in ordered]
+    missing = [e.key for e in ordered if e.advantages is None]
+    if missing:
+        raise ValueError(f"{len(missing)} experiences have no advantages, among them {missing[0]}")
+    return Batch(
+        **_padded(ordered),
+        logprobs=_pad([e.logprobs for e in ordered], torch.float32),
+        advantages=_pad([a for a in advantages if a is not None], torch.float32),
+    )
+
+
+def from_examples(examples: Sequence[Example]) -> Batch:
+    """All demonstrations as one batch, shortest first."""
+    return Batch(**_padded(sorted(examples, key=len)))
+
+
+def split(batch: Batch, token_budget: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
+    """Micro-batches of consecutive rows, every row in exactly one.
+
+    Each has at most `token_budget` tokens, padding included; a single row longer than that stands alone. Rows sorted
+    by length waste the least padding, but any order is right.
+    """
+    lengths = batch.lengths.tolist()
+    for start, stop in _spans(lengths, token_budget):
+        yield batch.rows(start, stop, device)
+
+
+def plan(lengths: Sequence[int], batch_tokens: int, passes: int, rng: np.random.Generator) -> list[list[int]]:
+    """Indices of the examples of each optimizer step, each example `passes` times, in an order that `rng` draws.
+
+    A batch holds examples of similar length, at most `batch_tokens` tokens padding included (or one longer example).
+    """
+    window: list[int] = []
+    tokens = 0
+    batches: list[list[int]] = []
+
+    def flush(last: bool) -> None:
+        nonlocal window, tokens
+        window.sort(key=lambda i: lengths[i])
+        cut = [window[a:b] for a, b in _spans([lengths[i] for i in window], batch_tokens)]
+        # What does not fill a batch waits for the next window: a step on few examples would be a noisy one.
+        window = [] if last else cut.pop()
+        tokens = sum(lengths[i] for i in window)
+        batches.extend(cut[i] for i in rng.permutation(len(cut)))
+
+    for _ in range(passes):
+        for index in rng.permutation(len(lengths)).tolist():
+            window.append(index)
+            tokens += lengths[index]
+            if tokens >= _WINDOW * batch_tokens:
+                flush(last=False)
+    if window:
+        flush(last=True)
+    return batches
+
+
+def _spans(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
+    start, longest = 0, 0
+    for stop, length in enumerate(lengths):
+        longest = max(longest, length)
+        if stop > start and (stop + 1 - start) * longest > budget:
+            yield start, stop
+            start, longest = stop, length
+    if len(lengths):
+        yield start, len(lengths)
+
+
+def _padded(rows: Sequence[Experience | Example]) -> dict[str, torch.Tensor]:
+    mask = _pad([row.mask for row in rows], torch.bool)
+    mask[:, 0] = False
+    return {
+        "tokens": _pad([row.tokens for row in rows], torch.int64),
+        "lengths": torch.tensor([len(row) for row in rows], dtype=torch.int64),
+        "mask": mask,
+    }
+
+
+def _pad(rows: Sequence[NDArray[np.generic]], dtype: torch.dtype) -> torch.Tensor:
+    out = torch.zeros(len(rows), max(map(len, rows)), dtype=dtype)
+    view = out.numpy()
+    for b, row in enumerate(rows):
+        view[b, : len(row)] = row
+    return out

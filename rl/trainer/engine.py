@@ -7,13 +7,18 @@ groups or explorers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from harness.envs.errors import UnknownName
+
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedTokenizerBase
 
     from ..algorithm.loss import LossFn
+    from ..config import OptimizerConfig, TrainerConfig
     from .batch import Batch
 
 ENGINES: Mapping[str, str] = {"local": "harness.rl.trainer.local:LocalEngine"}
@@ -22,20 +27,43 @@ ENGINES: Mapping[str, str] = {"local": "harness.rl.trainer.local:LocalEngine"}
 class TrainEngine(Protocol):
     """One model under training."""
 
+    tokenizer: PreTrainedTokenizerBase
+    context: int
+    """Most tokens of a sequence."""
+
+    def begin(self, optimizer: OptimizerConfig, steps: int) -> None:
+        """Start a phase of `steps` optimizer steps with a new optimizer and schedule; the weights stay."""
+
     def step(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         """One optimizer step on the whole batch (micro-batches by token budget are its own affair).
 
-        Returns loss, grad_norm, lr, tokens and whatever the loss reports, as means over the batch's loss tokens.
+        Returns loss, grad_norm, lr, tokens (padding not counted), loss_tokens, skipped (1.0 where the gradient was not
+        finite and so nothing was changed), and whatever the loss reports, as means over the batch's loss tokens (names
+        ending in _max: the largest). Raises ValueError where no token carries loss.
         """
 
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:
-        """Log-probability of each token given those before it, float32[L] a row, 0.0 at position 0; no gradient."""
+        """Log-probability of each token under `batch.mask` given those before it, float32[length] a row, 0.0
+        elsewhere; of the distribution after temperature, no gradient."""
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Named weights as transformers names them, streamed for synchronization."""
+        """Named weights as transformers names them, tied ones once, streamed for synchronization. They are live: copy
+        what must outlast the next step."""
 
     def save(self, folder: Path) -> None:
-        """Model and tokenizer in transformers format, optimizer and schedule beside them, into an empty folder."""
+        """Model and tokenizer in transformers format, optimizer and schedule beside them, into an existing folder."""
 
     def load(self, folder: Path) -> None:
-        """The state that `save` wrote."""
+        """The state that `save` wrote, into the phase that was begun. Raises UserError where it is another model's."""
+
+    def load_weights(self, folder: Path) -> None:
+        """The weights that `save` wrote, alone. Raises UserError where they are another model's."""
+
+
+def make_engine(folder: Path | str, config: TrainerConfig, *, temperature: float = 1.0) -> TrainEngine:
+    """The configured engine on the model in `folder`. Raises UserError where there is none such."""
+    if config.engine not in ENGINES:
+        raise UnknownName("trainer engine", config.engine, ENGINES)
+    module, name = ENGINES[config.engine].split(":")
+    engine: TrainEngine = getattr(import_module(module), name)(folder, config, temperature=temperature)
+    return engine

@@ -50,7 +50,7 @@ def test_jsonl_reads_rows_and_names_the_line_at_fault(tmp_path: Path) -> None:
 
 
 def test_unknown_split_and_option_are_named() -> None:
-    with pytest.raises(UnknownName, match="split of echo 'trian'.*'train'"):
+    with pytest.raises(UnknownName, match=r"split of echo 'trian'.*'train'"):
         check_choice("echo", "trian", ("train", "test"))
-    with pytest.raises(UnknownName, match="option of echo 'round'.*'rounds'"):
+    with pytest.raises(UnknownName, match=r"option of echo 'round'.*'rounds'"):
         check_choice("echo", "train", ("train",), {"round": 1}, known=("rounds",))

@@ -41,7 +41,10 @@ def test_default_recipe_by_world() -> None:
 
 
 def test_overrides_reach_deep_and_keep_the_rest() -> None:
-    plain, config = load("default", [ECHO]), load("default", [ECHO, "trainer.optimizer.lr=3e-4", "env.options.rounds=5"])
+    plain, config = (
+        load("default", [ECHO]),
+        load("default", [ECHO, "trainer.optimizer.lr=3e-4", "env.options.rounds=5"]),
+    )
     assert config.trainer.optimizer.lr == 3e-4
     assert config.env.options == {"rounds": 5}
     assert config.explorer == plain.explorer
@@ -75,7 +78,9 @@ def test_unknown_keys_are_refused_at_every_depth() -> None:
     assert "Did you mean trainer?" in found["trainr"]
 
 
-@pytest.mark.parametrize("path", [p for p in settings() if "." in p and not p.startswith(("env.options", "warmup.options"))])
+@pytest.mark.parametrize(
+    "path", [p for p in settings() if "." in p and not p.startswith(("env.options", "warmup.options"))]
+)
 def test_every_setting_refuses_a_part_it_does_not_have(path: str) -> None:
     with pytest.raises(ConfigError) as e:
         load("default", [ECHO, f"{path}={{nonsense_key: 1}}"])

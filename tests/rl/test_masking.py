@@ -130,7 +130,6 @@ def test_every_outcome_is_kept_or_counted(outcome: Outcome) -> None:
 
 def test_what_cannot_be_trained_on_is_counted_even_if_scored() -> None:
     text_only = trajectory(turn([], [], restart=True), attempt=0)
-    without_logprobs = turn([1], [2, 3], restart=True)
     without_logprobs = trajectory(
         Turn(
             prompt_tokens=(1,),

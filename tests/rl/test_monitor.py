@@ -36,7 +36,7 @@ def curve(folder: Path, phase: str, name: str) -> list[tuple[int, float]]:
 def test_one_line_a_step_and_the_same_in_tensorboard(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path)
     monitor.log("warmup", 1, {"loss": 2.5})
-    monitor.log("eval", 0, {"success": np.float32(0.25)})
+    monitor.log("eval", 0, {"success": np.float32(0.25)})  # type: ignore[dict-item]
     monitor.log("train", 1, {"reward": torch.tensor(0.5), "turns": 3})  # type: ignore[dict-item]
     assert lines(tmp_path) == [
         {"phase": "warmup", "step": 1, "loss": 2.5},

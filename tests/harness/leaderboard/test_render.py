@@ -29,9 +29,7 @@ def entry(folder: Path, record: Record, won: int, lost: int = 0) -> Entry:
         for i, task_id in enumerate(record.task_ids):
             outcome = Outcome.TIMEOUT if i >= len(record.task_ids) - lost else Outcome.DONE
             task = Task(env="echo", id=task_id, split="valid_unseen")
-            writer.add(
-                Trajectory(task=task, attempt=0, opening="", turns=(), reward=float(i < won), outcome=outcome)
-            )
+            writer.add(Trajectory(task=task, attempt=0, opening="", turns=(), reward=float(i < won), outcome=outcome))
         return writer.finish()
 
 

@@ -31,13 +31,21 @@ def attempt(reward: float, outcome: Outcome = Outcome.DONE, kind: str | None = N
 
 @pytest.mark.parametrize(
     ("successes", "n", "low", "high"),
-    [(26, 50, 0.385, 0.652), (29, 50, 0.442, 0.706), (0, 50, 0, 0.071), (95, 500, 0.158, 0.227), (130, 500, 0.223, 0.300)],
+    [
+        (26, 50, 0.385, 0.652),
+        (29, 50, 0.442, 0.706),
+        (0, 50, 0, 0.071),
+        (95, 500, 0.158, 0.227),
+        (130, 500, 0.223, 0.300),
+    ],
 )
 def test_c18_intervals(successes: int, n: int, low: float, high: float) -> None:
     assert wilson(successes, n) == pytest.approx((low, high), abs=5e-4)
 
 
-@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.sampled_from([0.8, 0.95, 0.99]))
+@given(
+    st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.sampled_from([0.8, 0.95, 0.99])
+)
 def test_wilson_equals_scipy(successes_n: tuple[int, int], confidence: float) -> None:
     successes, n = successes_n
     truth = binomtest(successes, n).proportion_ci(confidence, method="wilson")

@@ -46,7 +46,7 @@ def advantage_of(e: Experience) -> float:
     assert e.advantages.dtype == np.float32
     assert not e.advantages[~e.mask].any()
     (value,) = set(e.advantages[e.mask].tolist())
-    return value
+    return float(value)
 
 
 def by_attempt(found: ExperienceGroup) -> dict[int, float]:

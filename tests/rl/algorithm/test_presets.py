@@ -89,7 +89,7 @@ def test_what_was_written_on_purpose_is_refused_though_it_is_the_default() -> No
 
 
 def test_reinforce_is_refused_off_policy() -> None:
-    late = {"trainer": TrainerConfig(updates=2), "sync": SyncConfig(interval=2, offset=1)}
+    late: dict[str, Any] = {"trainer": TrainerConfig(updates=2), "sync": SyncConfig(interval=2, offset=1)}
     expected = {"trainer.updates", "sync.interval", "sync.offset"}
     assert set(refused(AlgorithmConfig(name="reinforce"), **late)) == expected
     assert refused(AlgorithmConfig(name="grpo"), **late) == {}

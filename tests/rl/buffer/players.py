@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -104,4 +105,5 @@ def writer(folder: Path, die_at: str, share: str) -> None:
 
 if __name__ == "__main__":
     role, where, die, *rest = sys.argv[1:]
-    {"explorer": explorer, "trainer": trainer, "writer": writer}[role](Path(where), die, *rest)
+    roles: dict[str, Callable[..., None]] = {"explorer": explorer, "trainer": trainer, "writer": writer}
+    roles[role](Path(where), die, *rest)

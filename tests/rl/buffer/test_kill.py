@@ -40,6 +40,7 @@ def test_each_id_is_trained_once_though_the_trainer_is_stopped_after_one_step(tm
     """C14: ids 0 to 7, train batch 2, rollout batch 4; stopped after the first optimizer step and resumed."""
     run("explorer", tmp_path, "never")
     run("trainer", tmp_path, "trained 0.0", "1")
+    run("trainer", tmp_path, "saved 0", "1")  # its checkpoint has step 0, which it could not acknowledge
     run("trainer", tmp_path, "never", "1")
     audit(tmp_path)
 
@@ -59,20 +60,19 @@ def test_each_id_is_trained_once_with_two_long_episodes_in_flight_at_the_stop(tm
     assert len(played) == 8
 
 
-@pytest.mark.parametrize("every", ["1", "2"])
-def test_a_trainer_killed_at_every_point_trains_each_id_once(tmp_path: Path, every: str) -> None:
+@pytest.mark.slow
+def test_a_trainer_killed_at_every_point_trains_each_id_once(tmp_path: Path) -> None:
+    """With one checkpoint at the end, so that each kill also takes back what was acknowledged."""
     run("explorer", tmp_path, "never")
-    points = ["taken 0", "trained 0.1", "saved 0", "acknowledged 0", "taken 1", "trained 1.0", "saved 1"]
-    if every == "1":
-        points.remove("acknowledged 0")  # "saved 0" has put step 0 behind this trainer
-    for die_at in points:
-        run("trainer", tmp_path, die_at, every)
-    run("trainer", tmp_path, "never", every)
+    for die_at in ("taken 0", "acknowledged 0", "trained 1.0", "saved 1"):
+        run("trainer", tmp_path, die_at, "2")
+    run("trainer", tmp_path, "never", "2")
     audit(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_explorer_killed_at_every_point_plays_what_is_missing(tmp_path: Path) -> None:
-    for die_at in ("in flight 0.0", "in flight 0.3", "put 0", "complete 0", "in flight 1.1", "put 1"):
+    for die_at in ("in flight 0.3", "put 0", "complete 0", "put 1"):
         run("explorer", tmp_path, die_at)
     run("explorer", tmp_path, "never")
     assert len((tmp_path / "played").read_text().split()) == 8
@@ -80,6 +80,7 @@ def test_an_explorer_killed_at_every_point_plays_what_is_missing(tmp_path: Path)
     audit(tmp_path)
 
 
+@pytest.mark.slow
 def test_writers_killed_at_random_moments_lose_nothing_that_put_returned_for(tmp_path: Path) -> None:
     """Two writers, killed again and again, beside a reader that trains in the meantime."""
     steps = 12
@@ -91,7 +92,7 @@ def test_writers_killed_at_random_moments_lose_nothing_that_put_returned_for(tmp
         writers = [w for w in writers if w.poll() is None]
         present = {int(str(w.args[-1]).split(",")[0]) for w in writers}  # type: ignore[index]
         writers += [start("writer", tmp_path, "never", f"{i},{steps}") for i in {0, 1} - present]
-        if kills < 6 and len(buffer.groups_of(trained)) > chance.randrange(3):
+        if kills < 4 and len(buffer.groups_of(trained)) > chance.randrange(3):
             kills += 1
             time.sleep(chance.random() * 0.02)
             chance.choice(writers).kill()
@@ -114,5 +115,5 @@ def test_writers_killed_at_random_moments_lose_nothing_that_put_returned_for(tmp
 
 
 def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
-    opened = [start("writer", tmp_path, "never", f"{i},0") for i in range(6)]
-    assert [p.wait(120) for p in opened] == [0] * 6
+    opened = [start("writer", tmp_path, "never", f"{i},0") for i in range(4)]
+    assert [p.wait(120) for p in opened] == [0] * 4
