@@ -25,7 +25,7 @@ _ACTION = re.compile(
     r"^([ \t>#*_`-]*)(?:final[ \t]+)?action([*_`]*)[ \t]*[:\uff1a]([^\n]*)", re.IGNORECASE | re.MULTILINE
 )
 _THOUGHT = re.compile(r"^[ \t>#*_`-]*thoughts?[*_`]*[ \t]*[:\uff1a][ \t*_`]*", re.IGNORECASE | re.MULTILINE)
-_FENCE = re.compile(r"\s*```[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"\s*```[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE_LINE = re.compile(r"^[ \t]*```[^\n]*$", re.MULTILINE)
 
 
@@ -98,7 +98,7 @@ def _undecorated(action: str, lead: str) -> str:
     """Without the bold, italic or code marks around it or left over from its label."""
     if lead:
         action = action.removeprefix(lead).removesuffix(lead).strip()
-    for mark in ("**", "`", "*"):
+    for mark in ("**", "```", "`", "*"):
         inner = action[len(mark) : -len(mark)]
         if inner and action.startswith(mark) and action.endswith(mark) and mark not in inner:
             action = inner.strip()

@@ -25,6 +25,9 @@ Chat = Sequence[dict[str, str]]
 TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What a Jinja program can raise on a talk it was not made for."""
 
+SHORT = 500
+"""Characters up to which the ids of a text are remembered."""
+
 MARK = "zqMARKqz"
 """Stands for an answer while a talk is rendered; plain letters, so that no template trims or splits it."""
 
@@ -70,6 +73,7 @@ class Template:
             )
         self.tokenizer = tokenizer
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._short = lru_cache(maxsize=1 << 13)(self._encode)  # worlds and small models repeat themselves
         added = {i: t for i, t in tokenizer.added_tokens_decoder.items() if t.content}
         plain = [t for t in added.values() if t.special and not (t.lstrip or t.rstrip or t.single_word)]
         self._cuts = tuple(t.content for t in plain)  # text before and after these is encoded on its own
@@ -128,11 +132,13 @@ class Template:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` as it stands, nothing added in front or behind."""
+        return list(self._short(text) if len(text) <= SHORT else self._encode(text))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
         backend = self._backend
         if backend is None or backend.truncation is not None or backend.padding is not None:
-            return list(self.tokenizer.encode(text, add_special_tokens=False))
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
-        return ids
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return tuple(backend.encode(text, add_special_tokens=False).ids)
 
     def encode_after(self, text: str) -> list[int]:
         """Ids of `text` where something stands before it.

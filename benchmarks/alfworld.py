@@ -54,7 +54,7 @@ def serve() -> None:
         asked = json.loads(line)
         if "problem" in asked:
             grammar = (data / "alfred.twl2").read_text().replace("UNKNOWN GOAL.", asked["task"])
-            game = {"pddl_domain": (data / "alfred.pddl").read_text(), "grammar": grammar}
+            game: Reply = {"pddl_domain": (data / "alfred.pddl").read_text(), "grammar": grammar}
             game |= {"pddl_problem": asked["problem"], "solvable": True, "walkthrough": asked["plan"]}
             Path(asked["file"]).write_text(json.dumps(game))
         start = time.process_time()

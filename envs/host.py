@@ -8,15 +8,15 @@ unaffected, and the host is good for the next `reset`.
 from __future__ import annotations
 
 import asyncio
-import math
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .checked import Reset, Step, checked_reset, checked_step
 from .child import Child, ChildDied, ChildLate
 from .errors import GraderError, UserError, WorldError, WorldTimeout, one_line
 from .registry import world_class
@@ -24,16 +24,9 @@ from .registry import world_class
 if TYPE_CHECKING:
     from .base import Task, TextEnv, WorldSpec
 
-Reset = tuple[str, dict[str, Any]]
-"""Observation and info."""
-Step = tuple[str, float, bool, bool, dict[str, Any]]
-"""Observation, reward, terminated, truncated, info."""
-
 START_SECONDS = 60.0
 """What a worker process may take to start and import its world, on top of the deadline of its first reset."""
 NO_EPISODE = "step without a running episode: call reset first"
-SLACK = 1e-6
-"""Rounding allowed on a sum of rewards before it counts as out of range."""
 
 
 class Host(Protocol):
@@ -305,35 +298,3 @@ class _Boundary:
         ours = isinstance(error, (WorldError, GraderError, UserError))
         if isinstance(error, (Exception, SystemExit)) and not ours:  # the rest is not the world's: cancelled, Ctrl-C
             raise WorldError(one_line(error)) from error
-
-
-def checked_reset(result: Any) -> Reset:
-    """Raises WorldError where a world's `reset` gave something else than text and a mapping."""
-    match result:
-        case (str() as observation, Mapping() as info):
-            return observation, dict(info)
-    raise WorldError(f"reset must give (text, info), got {_shape(result)}")
-
-
-def checked_step(result: Any, total: float, spec: WorldSpec) -> Step:
-    """Raises WorldError where a step is no 5-tuple, or where its reward is not finite or takes the episode's sum
-    (`total` so far) out of the declared range."""
-    try:
-        observation, reward, terminated, truncated, info = result
-        reward = float(reward)
-    except (TypeError, ValueError):
-        raise WorldError(f"step must give (text, reward, terminated, truncated, info), got {_shape(result)}") from None
-    if not isinstance(observation, str) or not isinstance(info, Mapping):
-        raise WorldError(f"step must give (text, reward, terminated, truncated, info), got {_shape(result)}")
-    low, high = spec.reward_range
-    if not math.isfinite(reward):
-        raise WorldError(f"reward {reward} is not finite")
-    if not low - SLACK <= total + reward <= high + SLACK:
-        raise WorldError(f"sum of rewards {total + reward:g} is outside of the declared range [{low:g}, {high:g}]")
-    return observation, reward, bool(terminated), bool(truncated), dict(info)
-
-
-def _shape(result: Any) -> str:
-    if isinstance(result, (tuple, list)):
-        return f"({', '.join(type(part).__name__ for part in result)})"
-    return type(result).__name__

@@ -50,6 +50,14 @@ Recipe = Annotated[str | None, typer.Option(help="Recipe by short name (alfworld
 Seed = Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run, or `latest`.")]
 
+QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""Libraries that would write into our display; whoever sets these otherwise is heeded."""
+
 
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
@@ -221,6 +229,8 @@ def doctor_template(
 
 def main() -> None:
     """Entry point of the `harness` script."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         app()
     except UserError as e:

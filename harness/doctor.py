@@ -17,7 +17,8 @@ from rich.text import Text
 from harness.envs.errors import UserError
 
 from . import machine
-from .runs import find_checkpoint, root
+from .players import source
+from .runs import root
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,11 @@ def template_report(model: str, console: Console) -> None:
 
     from harness.agents.check import inspect_template
 
-    found = None if Path(model).is_dir() else find_checkpoint(model)
-    path = str(found[0].checkpoint(found[1])) if found else model
+    who = source(model)
+    if who.kind != "checkpoint":
+        raise UserError(f"'{model}' has no tokenizer here; give a model folder, a run, or a hub name.")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(who.path)
     except (OSError, ValueError) as e:
         reason = str(e).strip().splitlines()[0]
         raise UserError(f"no tokenizer could be loaded from '{model}': {reason}") from None

@@ -39,6 +39,7 @@ from .leaderboard.score import Proportion, Scores, succeeded
 from .load import default_recipe, load, reload
 from .players import Player, Source, open_player, source, tokenizer_hash
 from .runs import root, writing
+from .transcript import print_episode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +130,7 @@ async def _play_rest(
             sampling=sampling,
             in_flight=in_flight,
         )
-        async with aclosing(stream) as finished:  # type: ignore[type-var]  # rollouts is an async generator
+        async with aclosing(stream) as finished:
             async for trajectory in finished:
                 writer.add(trajectory)
                 progress.see(trajectory)
@@ -274,8 +275,6 @@ def _footnote(entry: Entry, scores: Scores) -> str:
 
 def watch(env: str, task: Task, model: str, console: Console) -> None:
     """Let a model play one task, and print the episode. Raises UserError."""
-    from .show import print_episode
-
     who = source(model)
     config = _config(who, env, None, [f"env.name={env}", "eval.n=1"])
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ValidationError
@@ -199,11 +199,13 @@ def _covers(given: str, key: str) -> bool:
 
 @cache
 def settings() -> dict[str, type | Any]:
-    """Every setting there is: full dotted path -> its type. Sections are listed too."""
+    """Every setting there is: full dotted path -> its type. Sections are listed too; `*` stands for a list's index."""
     found: dict[str, Any] = {}
 
     def walk(kind: Any, prefix: str) -> None:
         found[prefix] = kind
+        if get_origin(kind) is tuple and is_dataclass(element := get_args(kind)[0]):
+            walk(element, f"{prefix}.*")
         if is_dataclass(kind):
             hints = get_type_hints(kind)
             for f in fields(kind):
@@ -234,11 +236,11 @@ def _explain(error: ErrorDetails) -> tuple[str, str]:
 
 
 def _did_you_mean(path: str) -> str:
-    parent, _, leaf = path.rpartition(".")
-    siblings = [p for p in settings() if p.rpartition(".")[0] == parent]
-    names = {p.rpartition(".")[2]: p for p in siblings}
+    parent, dot, leaf = path.rpartition(".")
+    place = re.sub(r"\.\d+(?=\.|$)", ".*", parent)
+    names = [p.rpartition(".")[2] for p in settings() if p.rpartition(".")[0] == place]
     if near := get_close_matches(leaf, names, n=1):
-        return f" Did you mean {names[near[0]]}?"
+        return f" Did you mean {parent}{dot}{near[0]}?"
     elsewhere = [p for p in settings() if p.rpartition(".")[2] == leaf]
     if elsewhere:
         close = get_close_matches(path, elsewhere, n=3, cutoff=0.0)

@@ -53,7 +53,6 @@ AT_LEAST: dict[str, float] = {
     "trainer.keep": 1,
     "sync.interval": 1,
     "sync.offset": 0,
-    "warmup.episodes": 0,
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
@@ -107,6 +106,11 @@ def _bounds(config: RunConfig) -> Iterator[tuple[str, str]]:
     for path, high in AT_MOST.items():
         if not (v := value(config, path)) <= high:
             yield path, f"must be at most {high:g}, not {v!r}"
+    for i, stage in enumerate(config.warmup.stages):
+        if stage.episodes < 1:
+            yield f"warmup.stages.{i}.episodes", f"must be at least 1, not {stage.episodes}; leave the stage out"
+        if stage.turns < 0:
+            yield f"warmup.stages.{i}.turns", f"must be at least 0, not {stage.turns}"
     if config.warmup.noise < 0:
         yield "warmup.noise", f"must be at least 0, not {config.warmup.noise!r}"
 
@@ -142,8 +146,8 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     """Settings that something else makes idle."""
     if config.warmup.episodes == 0:
         for name in ("passes", "batch_tokens", "noise", "options", "optimizer"):
-            if given(f"warmup.{name}", "warmup.episodes"):
-                yield f"warmup.{name}", "would be ignored: warmup.episodes is 0, so there is no warm-up"
+            if given(f"warmup.{name}", "warmup.stages"):
+                yield f"warmup.{name}", "would be ignored: warmup.stages is empty, so there is no warm-up"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
     for section in ("trainer", "warmup"):

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.padding import Padding
-from rich.panel import Panel
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.agents.types import Trajectory
 from harness.envs.errors import UnknownName, UserError
 from harness.rl.monitor import read
 
 from .display import sparkline
 from .leaderboard.entry import Entry
-from .leaderboard.score import Scores, succeeded
+from .leaderboard.score import Scores
 from .runs import RunFolder, all_runs, root
+from .transcript import decoder, print_episode, print_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,56 +222,7 @@ def show_episode(run: RunFolder, label: str | None, which: str, tokens: bool, co
         folder = run.newest()
         if folder is None:
             raise UserError(f"the run '{run.name}' keeps no tokenizer, so tokens cannot be shown as text.")
-        print_tokens(found[0], _decoder(str(folder)), console)
-
-
-def print_episode(trajectory: Trajectory, console: Console, *, success_at: float = 1.0) -> None:
-    """The episode as a transcript."""
-    t = trajectory
-    console.print(Text(t.task.key, style="bold"))
-    console.print(Padding(Text(t.opening), (0, 0, 1, 2)))
-    for number, turn in enumerate(t.turns, start=1):
-        if turn.thought:
-            console.print(Text(f"{number:>3}  {turn.thought}", style="italic dim"))
-        action = turn.action or turn.completion.text.strip().replace("\n", " ")
-        console.print(Text(f"{'' if turn.thought else number:>3}> {action}", style="bold cyan"))
-        style = "yellow" if turn.problem else ""
-        console.print(Padding(Text(turn.observation.strip(), style=style), (0, 0, 0, 5)))
-    if not t.scored:
-        end, style = f"lost ({t.outcome}): {t.error or 'no reason given'}; not scored", "bold red"
-    elif succeeded(t, success_at):
-        end, style = f"success: reward {t.reward:g} in {len(t.turns)} steps", "bold green"
-    else:
-        end, style = f"no success ({t.outcome}): reward {t.reward:g} in {len(t.turns)} steps", "bold yellow"
-    console.print(Text(end, style=style))
-
-
-def print_tokens(trajectory: Trajectory, decode: Any, console: Console) -> None:
-    """Every token of the episode's streams; green ones were sampled (mask True), the others were sent to the model.
-
-    decode: from one token id to its text.
-    """
-    if not any(turn.completion.tokens for turn in trajectory.turns):
-        raise UserError("this episode was played without tokens (a text-only or scripted player).")
-    streams: list[Text] = []
-    sent = sampled = 0
-    for turn in trajectory.turns:
-        if turn.restart or not streams:
-            streams.append(Text())
-        for ids, style in ((turn.prompt_tokens, "dim"), (turn.completion.tokens, "black on green")):
-            for i, token in enumerate(ids):
-                streams[-1].append(decode(token), style=style if i % 2 == 0 else f"{style} underline")
-        sent, sampled = sent + len(turn.prompt_tokens), sampled + len(turn.completion.tokens)
-    legend = Text.assemble(("sampled: trained on", "black on green"), "  ", ("sent: masked", "dim"))
-    console.print(Panel(Group(*streams), title=f"{sent} sent, {sampled} sampled tokens", title_align="left"))
-    console.print(legend)
-
-
-def _decoder(folder: str) -> Any:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    return lambda token: tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        print_tokens(found[0], decoder(str(folder)), console)
 
 
 def _number(v: float) -> str:

@@ -110,20 +110,34 @@ class SyncConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WarmupStage:
+    """One part of the warm-up: short beginnings teach copying and form, whole episodes the rest."""
+
+    episodes: int
+    turns: int = 0
+    """Turns of each episode that are played; 0 plays it to its end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WarmupConfig:
     """Supervised warm-up on the world's expert, before any reinforcement learning."""
 
-    episodes: int = 0
-    """Expert episodes; 0 leaves the warm-up out."""
+    stages: tuple[WarmupStage, ...] = ()
+    """Expert episodes, one stage after the other; none leaves the warm-up out."""
     passes: int = 1
-    """Times each episode is trained on."""
+    """Times each episode is trained on within its stage."""
     batch_tokens: int = 4096
     """Tokens of one optimizer step."""
     noise: float = 0.0
-    """Share of the expert's steps replaced by another action, without loss, so that recovery is learned."""
+    """Share of the expert's steps replaced by a slip, without loss, so that recovery is learned."""
     options: dict[str, object] = field(default_factory=dict)
     """Overrides `env.options` for the demonstrations."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    @property
+    def episodes(self) -> int:
+        """Of all stages."""
+        return sum(stage.episodes for stage in self.stages)
 
 
 class Plan(Protocol):

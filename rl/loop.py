@@ -1,9 +1,9 @@
 """The loop of a run: batches are explored, then trained on, and the new weights go back.
 
-| who                  | produces                | waits for                                     | unblocked by                     |
-|----------------------|-------------------------|-----------------------------------------------|----------------------------------|
-| explorers (`_explore`) | batch s in the buffer | the policy version that must sample batch s   | `Synchronizer.publish`           |
-| trainer (`_train`)     | version s + 1         | batch s, whole                                | `_Explored.reach`, after the put |
+| who           | produces              | waits for                              | unblocked by           |
+|---------------|-----------------------|----------------------------------------|------------------------|
+| `_explore`    | batch s in the buffer | the version that must sample batch s   | `Synchronizer.publish` |
+| `_train`      | version s + 1         | batch s, whole                         | `_Explored.reach`      |
 
 Every mode is these two tasks and the numbers of `sync`. Knows no worlds, models or losses, nor where parts live.
 Invariants: batches are trained in order, each once; all that must survive is in the buffer and the checkpoints, so a
@@ -87,9 +87,7 @@ class Loop:
                 explorer.kill()
 
     def _spawn(self, index: int) -> Handle:
-        return self.place.put(
-            Explorer, self.plan, self.folder, self.buffer_url, index, threads=self.plan.model.threads
-        )
+        return self.place.put(Explorer, self.plan, self.folder, self.buffer_url, index, threads=self.plan.model.threads)
 
     async def _explore(self) -> None:
         held = [-1] * len(self._explorers)

@@ -6,9 +6,9 @@ policy starts where its own episodes will be. Invariant: a function of the plan 
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,23 +28,33 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from harness.agents.base import Agent
-    from harness.envs.base import Expert, Task, TextEnv
+    from harness.envs.base import Task, TextEnv
+
+_OTHER_TASKS = 1_000_003
+"""Added to the run's seed, so that the warm-up and the explorers do not draw the same tasks."""
 
 
-def demonstrations(plan: Plan, tokenizer: PreTrainedTokenizerBase, context: int) -> Iterator[Example]:
-    """`plan.warmup.episodes` demonstrations, one a task; those longer than `context` tokens are left out.
+def demonstrations(plan: Plan, tokenizer: PreTrainedTokenizerBase, context: int) -> list[list[Example]]:
+    """Of each stage of `plan.warmup`, its demonstrations, one a task; those longer than `context` tokens are left out.
 
-    A share `noise` of the steps is replaced by what a beginner might do; it carries no loss, and the expert's recovery
-    from it does. Raises UserError where the world has no expert.
+    A share `noise` of the steps is replaced by a slip; it carries no loss, and the expert's recovery from it does.
+    Raises UserError where the world has no expert, or one that makes no slips.
     """
+    warmup, seed = plan.warmup, plan.run.seed
     world_type = world_class(plan.env.name)
-    tasks = world_type.tasks(plan.env.split, **{**plan.env.options, **plan.warmup.options})
+    tasks = world_type.tasks(plan.env.split, **{**plan.env.options, **warmup.options})
+    chosen = iter(tasks_for(tasks, 0, warmup.episodes, seed + _OTHER_TASKS))
     world, agent = world_type(), make(plan.agent, world_type.world)
-    for number, task in enumerate(tasks_for(tasks, 0, plan.warmup.episodes, plan.run.seed + 1_000_003)):
-        rng = random.Random(f"{plan.run.seed}/demonstration {number}")
-        example = demonstrate(world, task, agent, tokenizer, noise=plan.warmup.noise, rng=rng)
-        if len(example) <= context:
-            yield example
+    stages = []
+    for number, stage in enumerate(warmup.stages):
+        rng = random.Random(f"{seed}/stage {number}")
+        turns = min(stage.turns or agent.max_steps, agent.max_steps)
+        played = (
+            demonstrate(world, task, agent, tokenizer, turns=turns, noise=warmup.noise, rng=rng)
+            for task in itertools.islice(chosen, stage.episodes)
+        )
+        stages.append([example for example in played if len(example) <= context])
+    return stages
 
 
 def demonstrate(
@@ -53,10 +63,14 @@ def demonstrate(
     agent: Agent,
     tokenizer: PreTrainedTokenizerBase,
     *,
+    turns: int,
     noise: float,
     rng: random.Random,
 ) -> Example:
-    """One episode of the world's expert as tokens, with loss on its own answers. Raises UserError without an expert."""
+    """The first `turns` of an episode of the world's expert as tokens, with loss on its own answers.
+
+    Raises UserError where the world has no expert, or where slips are wanted and it makes none.
+    """
     template = template_of(tokenizer)
     end = next(iter(template.closers), tokenizer.eos_token_id)
     chat = TokenChat(tokenizer)
@@ -68,12 +82,15 @@ def demonstrate(
         raise UserError(
             f"the world '{world.world.id}' has no expert to learn from. Set warmup.episodes=0, or give it one."
         )
+    slips = getattr(expert, "slip", None)
+    if noise and slips is None:
+        raise UserError(f"the expert of the world '{world.world.id}' makes no slips. Set warmup.noise=0.")
     chat.add(*agent.start(observation, info))
-    for _ in range(agent.max_steps):
+    for _ in range(turns):
         thought, action = expert.act(observation, info)
         slip = rng.random() < noise
         if slip:
-            thought, action = _slip(expert, info, rng, thought, action)
+            thought, action = slips(rng)
         chat.prompt()
         text = write(thought, action)
         answer = (*template.encode_after(text), *(() if end is None else (end,)))
@@ -85,15 +102,3 @@ def demonstrate(
             break
         chat.add(*agent.tell(observation, info))
     return Example(tokens=np.array(tokens, np.int32), mask=np.array(mask, np.bool_))
-
-
-def _slip(
-    expert: Expert, info: Mapping[str, Any], rng: random.Random, thought: str, action: str
-) -> tuple[str, str]:
-    """Another action than the expert's: the world's own offer, and the expert is told where it wants to know."""
-    others: Sequence[str] = info.get("admissible") or (action,)
-    chosen = rng.choice(others)
-    acted = getattr(expert, "acted", None)
-    if acted is not None:
-        acted(chosen)
-    return thought, chosen

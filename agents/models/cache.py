@@ -36,6 +36,11 @@ class _Part:
     length: int
     """Cached tokens to look at, the new ones included."""
 
+    @property
+    def alone(self) -> bool:
+        """All its tokens belong to one row."""
+        return self.rows.stop - self.rows.start == 1
+
 
 class RowCache:
     """Storage for `rows` sequences: per layer keys and values of shape [rows, kv_heads, capacity, head_dim].
@@ -84,7 +89,13 @@ class RowCache:
                 tensor[target, :, :length] = tensor[source, :, :length]
 
     def attend(
-        self, layer: int, query_NHD: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None
+        self,
+        layer: int,
+        query_NHD: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        window: int | None,
     ) -> torch.Tensor:
         """Store the new keys and values, [N, kv_heads, head_dim], and attend each token to its own row up to itself.
 
@@ -96,21 +107,19 @@ class RowCache:
         tokens, heads, size = query_NHD.shape
         kv_heads = key.shape[1]
         shared = heads // kv_heads
-        out = query_NHD.new_empty(tokens, heads, value.shape[2])
+        # Query heads that share a key head become further queries of it: nothing is repeated.
+        query_NKSD = query_NHD.view(tokens, kv_heads, shared, size)
+        out_NKSD = query_NHD.new_empty(tokens, kv_heads, shared, value.shape[2])
         for part, bias in zip(self._parts, self._bias(window, shared, query_NHD.dtype), strict=True):
-            # Query heads that share a key head become further queries of it: nothing is repeated.
-            rows = part.rows.stop - part.rows.start
-            grouped = query_NHD[part.start : part.stop].reshape(rows, -1, kv_heads, shared, size).transpose(1, 2)
-            seen = scaled_dot_product_attention(
-                grouped.reshape(rows, kv_heads, -1, size),
-                keys[part.rows, :, : part.length],
-                values[part.rows, :, : part.length],
-                attn_mask=bias,
-                scale=scale,
-            )
-            seen = seen.view(rows, kv_heads, -1, shared, seen.shape[3]).transpose(1, 2)
-            out[part.start : part.stop] = seen.reshape(part.stop - part.start, heads, -1)
-        return out
+            queries, out = query_NKSD[part.start : part.stop], out_NKSD[part.start : part.stop]
+            row_keys, row_values = keys[part.rows, :, : part.length], values[part.rows, :, : part.length]
+            if part.alone:
+                queries = queries.transpose(0, 1).reshape(1, kv_heads, -1, size)
+            seen = scaled_dot_product_attention(queries, row_keys, row_values, attn_mask=bias, scale=scale)
+            if part.alone:
+                seen = seen.view(kv_heads, -1, shared, out.shape[3]).transpose(0, 1)
+            out.copy_(seen)
+        return out_NKSD.flatten(1, 2)
 
     def _store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         store = self._stores.get(layer)
@@ -138,8 +147,7 @@ class RowCache:
                 if window is not None:
                     hidden |= reach[: part.length] <= at - window
                 bias = torch.zeros(hidden.shape, dtype=dtype, device=at.device).masked_fill_(hidden, -torch.inf)
-                alone = part.rows.stop - part.rows.start == 1
-                found.append(bias.repeat_interleave(shared, 0)[None, None] if alone else bias[:, None, None])
+                found.append(bias.repeat_interleave(shared, 0)[None, None] if part.alone else bias[:, None, None])
             self._biases[window, shared] = found
         return found
 

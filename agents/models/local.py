@@ -14,7 +14,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from harness.envs.errors import UserError
 
@@ -53,6 +54,9 @@ class Stats:
     sampled: int = 0
     seconds: float = 0.0
     """Wall time of forwards and sampling."""
+
+    def copy(self) -> Stats:
+        return replace(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,6 +133,7 @@ class LocalModel:
                 f"no model in {path}: looked for config.json there. Give model.path a folder that `save_pretrained` "
                 "wrote (config.json, *.safetensors and the tokenizer's files), or leave it out to make a tiny model."
             )
+        disable_progress_bar()  # of transformers, for the process: it would write into whatever display there is
         try:
             tokenizer = AutoTokenizer.from_pretrained(path)
             model = AutoModelForCausalLM.from_pretrained(
@@ -356,8 +361,7 @@ class LocalModel:
         sampled = rows[whole]
         if len(sampled):
             at = self._known[sampled]
-            noise = uniform(self._seed[sampled], at)
-            tokens, logprobs = draw(logits, self._temperature[sampled], self._top_p[sampled], noise)
+            tokens, logprobs = self._draw(logits, sampled, at)
             if not math.isfinite(logprobs.sum()):
                 raise ModelError(f"'{self.name}' (version {self.version}) gave probabilities that are not numbers")
             self._ids[sampled, at] = tokens
@@ -374,6 +378,10 @@ class LocalModel:
                 self._finish(row, "stop")
             for row in sampled[~stopped & (self._known[sampled] >= self._limit[sampled])].tolist():
                 self._finish(row, "length")
+
+    def _draw(self, logits: torch.Tensor, rows: Ints, at: Ints) -> tuple[Ints, NDArray[np.float64]]:
+        """The next token of each row, which will stand at position `at`, and its logprob."""
+        return draw(logits, self._temperature[rows], self._top_p[rows], uniform(self._seed[rows], at))
 
     @torch.inference_mode()
     def _forward(self, flat: Ints, rows: Ints, starts: Ints, counts: Ints, last: Ints) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """A small causal LM made from scratch: a stock architecture and a tokenizer over the worlds' own words.
 
 What is written is an ordinary transformers folder, which any tool of that ecosystem loads. Knows texts, not worlds.
-Invariant: every string can be encoded, and decodes to itself; words of the texts are one token each.
+Invariant: every string can be encoded, and decodes to itself.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from harness.envs.errors import UserError
+
+from ..parse import write
 
 if TYPE_CHECKING:
     from ..config import TinyConfig
@@ -25,6 +28,8 @@ PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 WORDS = 4000
 """Most words of the texts that get a token; the rarest beyond are spelt in bytes."""
+PHRASES = 256
+"""Most turns of phrase that get a token."""
 
 TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}"
@@ -33,35 +38,42 @@ TEMPLATE = (
 )
 
 _PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\s"
+_NUMBERED = re.compile(r" ?([^\W\d_]+)(?: (\d+)(?!\d))?")
+_LAST_NUMBER = 40  # what is counted further is no name but arithmetic
 
 
-def make_tiny(folder: Path, config: TinyConfig, texts: Iterable[str], seed: int, atoms: Iterable[str] = ()) -> None:
+def make_tiny(folder: Path, config: TinyConfig, texts: Iterable[str], seed: int) -> None:
     """Write model, tokenizer and generation config into `folder`; the same arguments give the same files.
 
-    `atoms` are strings worth one token each although they are no single words, such as " cabinet 4".
     Raises UserError where the shape does not work out.
     """
-    tokenizer = _tokenizer(texts, sorted(set(atoms)), config.context)
+    disable_progress_bar()  # of transformers, for the process: what is written here takes a moment
+    tokenizer = _tokenizer(list(texts), config.context)
     model = _model(config, tokenizer, seed)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def _tokenizer(texts: Iterable[str], atoms: list[str], context: int) -> PreTrainedTokenizerFast:
-    """Pieces that are whole entries of the vocabulary are one token, all others one token a byte."""
-    # Longest first, and never the front part of a longer word or number.
-    names = sorted(filter(None, atoms), key=lambda s: (-len(s), s))
-    pattern = "|".join([re.escape(s) + _edge(s) for s in names] + [_PIECES])
-    split = pre_tokenizers.Split(Regex(pattern), "isolated")
-    counts = Counter(piece for text in texts for piece, _ in split.pre_tokenize_str(text))
+def _tokenizer(texts: list[str], context: int) -> PreTrainedTokenizerFast:
+    """One token each: numbered names (" mug 2": what is copied whole is learned soonest), frequent turns of phrase
+    (they make episodes short), and words. All else is spelt in bytes.
+    """
+    names = _names(texts)
+    form = [part.strip(" ") for part in write("|", "|").split("|") if part]  # "Thought:", "\nAction:"
+    split, _ = _split([*names, *form])
+    pieces = [[piece for piece, _ in split.pre_tokenize_str(text)] for text in texts]
+    phrases = _phrases(pieces, {name.rpartition(" ")[0] for name in names})
+    split, pattern = _split([*names, *form, *phrases])
+    counts = Counter(piece for text in pieces for piece in text)
     for word in [piece for piece in counts if piece.strip().isalpha()]:  # a word begins lines and follows spaces
         counts[word.strip()] += 1
         counts[" " + word.strip()] += 1
+    common = sorted(counts, key=lambda piece: (-counts[piece], piece))[:WORDS]
+
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     specials = [PAD, END, *ROLES]
     vocabulary = dict.fromkeys([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])
-    common = sorted(counts, key=lambda piece: (-counts[piece], piece))[:WORDS]
-    for piece in (*names, *sorted(common)):
+    for piece in (*names, *form, *phrases, *sorted(common)):
         vocabulary["".join(part for part, _ in byte_level.pre_tokenize_str(piece))] = None
     ids = {entry: i for i, entry in enumerate(vocabulary)}
     core = Tokenizer(models.BPE(vocab=ids, merges=[], ignore_merges=True))
@@ -76,6 +88,52 @@ def _tokenizer(texts: Iterable[str], atoms: list[str], context: int) -> PreTrain
         model_max_length=context,
         clean_up_tokenization_spaces=False,
     )
+
+
+def _split(atoms: list[str]) -> tuple[pre_tokenizers.Split, str]:
+    """Cuts text into atoms, longest first and never the front part of a longer word or number, words and digits."""
+    longest_first = sorted(set(atoms), key=lambda s: (-len(s), s))
+    pattern = "|".join([re.escape(s) + _edge(s) for s in longest_first] + [_PIECES])
+    return pre_tokenizers.Split(Regex(pattern), "isolated"), pattern
+
+
+def _names(texts: list[str]) -> list[str]:
+    """ " mug 1", " mug 2", ...: words that mostly stand before a number, where those count up from 1."""
+    numbers: dict[str, Counter[str]] = {}
+    for text in texts:
+        for word, number in _NUMBERED.findall(text):
+            numbers.setdefault(word, Counter())[number] += 1
+    names = []
+    for word, found in sorted(numbers.items()):
+        counted = sorted(int(number) for number in found if number)
+        if counted[:2] == [1, 2] and counted[-1] <= _LAST_NUMBER and 2 * found[""] <= found.total():
+            names += [f" {word} {number}" for number in counted]
+    return names
+
+
+def _phrases(pieces: list[list[str]], names: set[str]) -> list[str]:
+    """Frequent runs of pieces, found by byte pair encoding with pieces in the place of bytes; never across a name."""
+    letters: dict[str, str] = {}
+    lines = []
+    for text in pieces:
+        line = ""
+        for piece in text:
+            bare = any(c.isdigit() for c in piece) or piece in names
+            line += " " if bare else letters.setdefault(piece, chr(0xF0000 + len(letters)))
+        lines.append(line)
+    spelt = {letter: piece for piece, letter in letters.items()}
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    often = max(8, sum(map(len, lines)) // 4000)
+    core.train_from_iterator(
+        lines,
+        trainers.BpeTrainer(vocab_size=len(letters) + PHRASES, min_frequency=often, show_progress=False),
+    )
+    runs = ("".join(spelt[letter] for letter in entry) for entry in core.get_vocab() if len(entry) > 1)
+    found = {run for run in runs if not run.isspace()}
+    # What follows a space in a sample may begin a message.
+    found |= {run[1:] for run in found if run[0] == " " and run[1:2].isupper()}
+    return sorted(found)
 
 
 def _edge(atom: str) -> str:
@@ -106,5 +164,9 @@ def _model(config: TinyConfig, tokenizer: PreTrainedTokenizerFast, seed: int) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(shape)
+        with torch.no_grad():  # what each layer adds starts small, as in GPT-2 (Radford et al. 2019)
+            for layer in model.model.layers:
+                for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                    part.weight.mul_((2 * config.layers) ** -0.5)
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     return model

@@ -168,7 +168,8 @@ class Episode:
         if r is None or self.game.receptacles[r].place == self.place:
             return None  # already there, also by way of another receptacle at the same place
         self.place = self.game.receptacles[r].place
-        self._judge()
+        if self.game.goal.lamp:
+            self._judge()
         return f"You arrive at {name}. {self._inside(r)}"
 
     def _door(self, name: str, *, opened: bool) -> str | None:

@@ -24,6 +24,7 @@ _SENTENCES: Final = (
     (re.compile(r"(?:put|find) two (?P<item>\w+) (?:in|and put them in) (?P<to>\w+)"), 2),
     (re.compile(r"put (?:a|some) (?P<item>\w+) (?:in|on) (?P<to>\w+)"), 1),
 )
+_SMALL: Final = 8  # receptacles of a room that is searched from beginning to end
 _VERBS: Final = {state: verb for verb, state in STATES.items()}
 _SEEN: Final = re.compile(rf"(?:On the {_ITEM}|The {_ITEM} is open\. In it), you see (.*?)\.$")
 _CLOSED: Final = re.compile(rf"(?:The {_ITEM} is closed|You close the {_ITEM})\.$")
@@ -49,11 +50,6 @@ def read_goal(sentence: str) -> Goal:
                 item=said["item"], receptacle=said.get("to", ""), count=count, verb=verb, lamp=said.get("lamp", "")
             )
     raise WorldError(f"an unknown ALFWorld task sentence: {sentence!r}")
-
-
-def _unlikely(item: str, receptacle: str) -> tuple[bool, bool]:
-    """Sorts receptacles for a search: those that cannot hold the item last, before them the many with small doors."""
-    return receptacle not in rooms.homes(item), receptacle in ("cabinet", "drawer")
 
 
 def read_list(text: str) -> list[str]:
@@ -122,9 +118,10 @@ class SearchExpert:
             self._held = ""
             self._seen.setdefault(match[2], []).append(match[1])
         elif match := _TREATED.match(text):
-            self._treated = {item for item in self._treated if item != match[2]}
             if match[1] == self._goal.verb:
                 self._treated.add(match[2])
+            elif match[1] != "clean" and self._goal.verb != "clean":
+                self._treated.discard(match[2])  # heating undoes cooling, and the other way round
 
     def _refused(self) -> None:
         """`Nothing happens.`: what was believed is wrong, and this is the likeliest mistake."""
@@ -153,85 +150,95 @@ class SearchExpert:
         return self._deliver()
 
     def _fetch(self) -> tuple[str, str]:
-        want = f"I need a {self._goal.item}"
-        found = self._find(self._goal.item)
-        if found is None:
-            return self._search(self._goal.item, want)
-        item, where = found
-        if where == self._at:
-            return f"{want}. {item} is here.", f"take {item} from {where}"
-        return self._visit(where, f"{want}. I saw {item} at {where}.")
+        item = self._goal.item
+        if not self._at and not self._seen:
+            return self._begin_search()
+        another = self._goal.count > 1 and any(kind_of(name) == item for name in self._seen.get(self._target, ()))
+        want = f"need another {item}" if another else f"need {item}"
+        return self._find(item, want, f"take {{}} from {self._at}")
 
-    def _find(self, kind: str) -> tuple[str, str] | None:
-        """An item of the kind and where it was seen, here if possible; what lies at its goal stays there."""
-        delivered = set(self._seen.get(self._target, ())) if self._target else set()
-        places = [self._at, *self._seen] if self._at in self._seen else list(self._seen)
-        for where in places:
-            for item in self._seen[where]:
-                if kind_of(item) == kind and item not in delivered:
-                    return item, where
-        return None
+    def _begin_search(self) -> tuple[str, str]:
+        """The first thought: the task in few words, and the whole way round."""
+        goal = self._goal
+        order = self._order(goal.item)
+        state = f"{STATES[goal.verb]} " if goal.verb else "two " if goal.count > 1 else ""
+        to_do = (
+            f"look at {goal.item} under the {goal.lamp}" if goal.lamp else f"bring {state}{goal.item} to {self._end()}"
+        )
+        return f"{to_do}, check {', '.join(order)}.", f"go to {order[0]}"
 
-    def _search(self, kind: str, want: str) -> tuple[str, str]:
+    def _find(self, kind: str, want: str, action: str) -> tuple[str, str]:
+        """Does the action to an item of the kind if one is here; else goes where one was seen; else searches on."""
         at = self._at
         if at in self._shut:
-            return f"{want}. {at} is closed.", f"open {at}"
+            return f"{at} is closed.", f"open {at}"
         if at and at not in self._seen:
-            return f"{want}. {at} is in reach.", f"examine {at}"
-        start = self._receptacles.index(at) + 1 if at in self._receptacles else 0
-        around = self._receptacles[start:] + self._receptacles[:start]
+            return f"{at} is near.", f"examine {at}"
+        for where in (at, *self._seen):
+            for item in self._seen.get(where, ()):
+                if kind_of(item) == kind and not (where == self._target or item in self._seen.get(self._target, ())):
+                    if where == at:
+                        return f"{want}, {item} is here.", action.format(item)
+                    return f"{want}, {item} is at {where}.", f"go to {where}"
+        order = self._order(kind)
+        start = order.index(at) + 1 if at in order else 0
+        around = order[start:] + order[:start]
         left = [name for name in around if name not in self._seen]
-        if not left:  # it was somewhere that is now otherwise: look again
+        if not left:
+            left = [name for name in self._receptacles if name not in self._seen]
+        if not left:  # what was seen has changed since: look again
             self._seen.clear()
             left = around
-        where = min(left, key=lambda name: _unlikely(kind, kind_of(name)))
-        return self._visit(
-            where, f"{want}. It is not at {at}. I try {where}." if at else f"{want}. I start at {where}."
-        )
+        return f"{want}, not at {at}, {left[0]} next." if at else f"{want}, {left[0]} next.", f"go to {left[0]}"
 
-    def _visit(self, where: str, thought: str) -> tuple[str, str]:
-        return thought, f"go to {where}"
+    def _order(self, kind: str) -> list[str]:
+        """Where to look: a small room from beginning to end, a large one where the item can be, small doors last."""
+        if len(self._receptacles) <= _SMALL:
+            return self._receptacles
+        able = [name for name in self._receptacles if kind_of(name) in rooms.homes(kind)] or self._receptacles
+        return sorted(able, key=lambda name: kind_of(name) in ("cabinet", "drawer"))
 
     def _drop(self) -> tuple[str, str]:
         at, held = self._at, self._held
         if at in self._shut:
-            return f"I do not need {held}. {at} is closed.", f"open {at}"
+            return f"{at} is closed.", f"open {at}"
         if at and self._last != f"move {held} to {at}":
-            return f"I do not need {held}. I leave it at {at}.", f"move {held} to {at}"
+            return f"have {held} at {at}, put it here.", f"move {held} to {at}"
         names = [name for name in self._receptacles if kind_of(held) in rooms.ACCEPTS.get(kind_of(name), ())]
         where = next((name for name in names if name != at), self._receptacles[0])
-        return self._visit(where, f"I do not need {held}. I leave it at {where}.")
+        return f"{self._have()}, put it in {where}.", f"go to {where}"
 
     def _light(self) -> tuple[str, str]:
-        have = f"I have {self._held} and need a {self._goal.lamp}"
-        found = self._find(self._goal.lamp)
-        if found is None:
-            return self._search(self._goal.lamp, have)
-        lamp, where = found
-        if where == self._at:
-            return f"{have}. {lamp} is here.", f"use {lamp}"
-        return self._visit(where, f"{have}. I saw {lamp} at {where}.")
+        return self._find(self._goal.lamp, f"have {self._held}, need {self._goal.lamp}", "use {}")
 
     def _treat(self) -> tuple[str, str]:
         verb, held, at = self._goal.verb, self._held, self._at
         kinds = APPLIANCES[verb]
         if kind_of(at) in kinds and self._last != f"{verb} {held} with {at}":
-            return f"I have {held} at {at}. I {verb} it.", f"{verb} {held} with {at}"
-        where = next((name for name in self._receptacles if kind_of(name) in kinds), self._receptacles[0])
-        return self._visit(where, f"I have {held}. I {verb} it at {where}.")
+            return f"{self._have()}, {verb} it here.", f"{verb} {held} with {at}"
+        where = f"{kinds[0]} 1"
+        return f"{self._have()}, {verb} it at {where}.", f"go to {where}"
 
     def _deliver(self) -> tuple[str, str]:
         held, at = self._held, self._at
-        if not self._target:
-            ends = [name for name in self._receptacles if kind_of(name) == self._goal.receptacle]
-            begun = [
-                name for name in ends if any(kind_of(item) == self._goal.item for item in self._seen.get(name, ()))
-            ]
-            self._target = (begun or ends or self._receptacles)[0]
+        self._target = self._target or self._end()
         if at != self._target:
-            return self._visit(self._target, f"I have {held}. I bring it to {self._target}.")
+            return f"{self._have()}, put it in {self._target}.", f"go to {self._target}"
         if at in self._shut:
-            return f"I have {held} at {at}. {at} is closed.", f"open {at}"
+            return f"{at} is closed.", f"open {at}"
         if at not in self._seen or self._last == f"move {held} to {at}":
-            return f"I have {held}. {at} is in reach.", f"examine {at}"
-        return f"I have {held} at {at}. I put it here.", f"move {held} to {at}"
+            return f"{at} is near.", f"examine {at}"
+        return f"{self._have()}, put it here.", f"move {held} to {at}"
+
+    def _have(self) -> str:
+        state = f"{STATES[self._goal.verb]} " if self._held in self._treated else ""
+        return f"have {state}{self._held}" + (f" at {self._at}" if self._at else "")
+
+    def _end(self) -> str:
+        """The receptacle to bring things to: one where some already are, or else the first of its kind."""
+        kind, item = self._goal.receptacle, self._goal.item
+        if self._goal.count > 1:
+            for name, items in self._seen.items():
+                if kind_of(name) == kind and any(kind_of(other) == item for other in items):
+                    return name
+        return f"{kind} 1"

@@ -96,15 +96,15 @@ class Game:
     cool: frozenset[int] = frozenset()
     """Items that are cool from the start."""
 
-    opening: str = field(init=False)
+    opening: str = field(init=False, repr=False, compare=False)
     """The first observation."""
-    here: tuple[tuple[int, ...], ...] = field(init=False)
+    here: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     """Receptacles at each place."""
-    receptacle_of: dict[str, int] = field(init=False, repr=False)
-    item_of: dict[str, int] = field(init=False, repr=False)
-    goal_items: frozenset[int] = field(init=False, repr=False)
-    goal_receptacles: tuple[int, ...] = field(init=False, repr=False)
-    goal_lamps: frozenset[int] = field(init=False, repr=False)
+    receptacle_of: dict[str, int] = field(init=False, repr=False, compare=False)
+    item_of: dict[str, int] = field(init=False, repr=False, compare=False)
+    goal_items: frozenset[int] = field(init=False, repr=False, compare=False)
+    goal_receptacles: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    goal_lamps: frozenset[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:

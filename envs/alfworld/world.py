@@ -135,7 +135,7 @@ def _span(bounds: Sequence[int] | None) -> generator.Span | None:
 
 def _official_tasks(split: str, task_types: Sequence[str] | None) -> Sequence[Task]:
     kept = generator.check_types(task_types)
-    paths = [path for path in official.games(split) if official.task_type(path) in kept]
+    paths = [path for path in _listed(split, str(official.require_root())) if official.task_type(path) in kept]
 
     def make(i: int) -> Task:
         path = paths[i]
@@ -144,6 +144,12 @@ def _official_tasks(split: str, task_types: Sequence[str] | None) -> Sequence[Ta
         )
 
     return LazyTasks(len(paths), make)
+
+
+@lru_cache(maxsize=8)
+def _listed(split: str, root: str) -> tuple[str, ...]:
+    del root  # another folder is another list
+    return official.games(split)
 
 
 def _generated_tasks(

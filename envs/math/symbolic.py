@@ -21,6 +21,7 @@ from sympy.core.function import AppliedUndef
 
 from ..child import packed, serve
 from .numbers import number, same_number, split_unit, squeezed, without_separators
+from .structure import bracketed, interval, is_relation, left_side, matrix, split, value_side
 
 Judgement = Literal["correct", "wrong", "unparsed"]
 
@@ -34,16 +35,7 @@ _POINTS = (
     ("3.1462643699", "0.8346268417", "1.7320508076", "2.5029078751", "0.1234567891"),
 )
 """Values for the first, second ... variable in turn; both signs, none special."""
-_PAIRED = re.compile(r"\\(?:lbrace|begin)|[(\[{]|\\(?:rbrace|end)|[)\]}]")
-_MATRIX = re.compile(r"\\begin\s*\{([pbBvV]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
-_ASSIGNED = re.compile(
-    r"^\s*(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\s*\([A-Za-z ,]*\))?|\([A-Za-z ,]+\))\s*(?:=|\\in(?![A-Za-z]))\s*(.+)$",
-    re.DOTALL,
-)
-_CHAIN = re.compile(r"^(.+?)\s*(\\le|<)(?![A-Za-z=])\s*([A-Za-z])\s*(\\le|<)(?![A-Za-z=])\s*(.+)$")
-_BOUND = re.compile(r"^([A-Za-z])\s*(\\le|\\ge|<|>)(?![A-Za-z=])\s*(.+)$")
 _WORDS = re.compile(r"(?=.*[A-Za-z]{3})[A-Za-z']+(?:[ -][A-Za-z']+)*")
-_SEPARATORS = (",", ";", " and ", " or ")
 
 
 def judge(gold: str, answer: str) -> Judgement:
@@ -55,15 +47,15 @@ def judge(gold: str, answer: str) -> Judgement:
 
 
 def _judge(gold: str, answer: str) -> Judgement:
-    gold, answer = _interval(without_separators(gold)), _interval(without_separators(answer))
+    gold, answer = interval(without_separators(gold)), interval(without_separators(answer))
     if _squeezed(gold) == _squeezed(answer):
         return "correct"
-    gold_rest, answer_rest = _value_side(gold), _value_side(answer)
-    if answer_rest is not None and gold_rest is None and not _relation(gold):
+    gold_rest, answer_rest = value_side(gold), value_side(answer)
+    if answer_rest is not None and gold_rest is None and not is_relation(gold):
         return _judge(gold, answer_rest)
-    if gold_rest is not None and answer_rest is not None and _left(gold) == _left(answer):
+    if gold_rest is not None and answer_rest is not None and left_side(gold) == left_side(answer):
         return _judge(gold_rest, answer_rest)
-    if gold_rest is not None and answer_rest is None and not _relation(answer):
+    if gold_rest is not None and answer_rest is None and not is_relation(answer):
         return _judge(gold_rest, answer)
     for parts in (_unions, _lists, _matrices):
         if (verdict := parts(gold, answer)) is not None:
@@ -99,12 +91,12 @@ def _matched(gold: list[str], answer: list[str]) -> Judgement:
 
 
 def _unions(gold: str, answer: str) -> Judgement | None:
-    g, a = _split(gold, (r"\cup",)), _split(answer, (r"\cup",))
+    g, a = split(gold, (r"\cup",)), split(answer, (r"\cup",))
     return _matched(g, a) if len(g) > 1 or len(a) > 1 else None
 
 
 def _lists(gold: str, answer: str) -> Judgement | None:
-    (g_open, g_close, g), (a_open, a_close, a) = _bracketed(gold), _bracketed(answer)
+    (g_open, g_close, g), (a_open, a_close, a) = bracketed(gold), bracketed(answer)
     if len(g) == 1 and len(a) == 1 and "{" not in (g_open, a_open):
         if g_open and a_open and g_open == a_open == "(":
             return _judge(g[0], a[0])
@@ -119,100 +111,12 @@ def _lists(gold: str, answer: str) -> Judgement | None:
 
 
 def _matrices(gold: str, answer: str) -> Judgement | None:
-    g, a = _MATRIX.fullmatch(gold), _MATRIX.fullmatch(answer)
-    if g is None or a is None:
+    g_rows, a_rows = matrix(gold), matrix(answer)
+    if g_rows is None or a_rows is None:
         return None
-    g_rows, a_rows = _rows(g[2]), _rows(a[2])
     if [len(row) for row in g_rows] != [len(row) for row in a_rows]:
         return "wrong"
     return _all([pair for rows in zip(g_rows, a_rows, strict=True) for pair in zip(*rows, strict=True)])
-
-
-def _rows(body: str) -> list[list[str]]:
-    rows = [row for row in re.split(r"\\\\|\\cr\b", body) if row.strip()]
-    return [[cell.strip() for cell in row.split("&")] for row in rows]
-
-
-def _bracketed(text: str) -> tuple[str, str, list[str]]:
-    """Opening and closing bracket ("" where there are none around the whole) and the parts between commas."""
-    opener = "{" if text.startswith(r"\lbrace") else text[:1]
-    closer = "}" if text.endswith(r"\rbrace") else text[-1:]
-    if opener in ("(", "[", "{") and closer in (")", "]", "}") and _spans(text):
-        inner = text.removeprefix(r"\lbrace").removesuffix(r"\rbrace") if opener == "{" else text[1:-1]
-        return opener, closer, _expand(_split(inner, (",", ";")))
-    return "", "", _expand(_split(text, _SEPARATORS))
-
-
-def _expand(parts: list[str]) -> list[str]:
-    r"""`a \pm b` is two values."""
-    out: list[str] = []
-    for part in parts:
-        if part.count(r"\pm") == 1:
-            out += [part.replace(r"\pm", "+").lstrip("+ "), part.replace(r"\pm", "-")]
-        else:
-            out.append(part)
-    return out
-
-
-def _depths(text: str) -> list[tuple[int, int, int]]:
-    """(start, end, depth after) of each bracket."""
-    depth, found = 0, []
-    for match in _PAIRED.finditer(text):
-        if match.start() and text[match.start() - 1] == "\\" and len(match.group()) == 1:
-            continue
-        depth += 1 if match.group() in ("(", "[", "{", r"\lbrace", r"\begin") else -1
-        found.append((match.start(), match.end(), depth))
-    return found
-
-
-def _spans(text: str) -> bool:
-    """The first bracket closes with the last one."""
-    brackets = _depths(text)
-    return bool(brackets) and brackets[-1][2] == 0 and all(depth > 0 for _, _, depth in brackets[:-1])
-
-
-def _split(text: str, separators: tuple[str, ...]) -> list[str]:
-    pieces, start, level = [], 0, 0
-    brackets = _depths(text)
-    pattern = re.compile("|".join(map(re.escape, separators)))
-    for match in pattern.finditer(text):
-        level = next((d for s, _, d in reversed(brackets) if s < match.start()), 0)
-        if level <= 0:
-            pieces.append(text[start : match.start()])
-            start = match.end()
-    pieces.append(text[start:])
-    return [piece.strip() for piece in pieces if piece.strip()] or [""]
-
-
-def _interval(text: str) -> str:
-    r"""Inequalities for one variable as intervals: `0 \le x < 1` is `[0, 1)`."""
-    if match := _CHAIN.match(text):
-        low, left, _, right, high = match.groups()
-        if not _relation(low) and not _relation(high):
-            return f"{'[' if left != '<' else '('}{low},{high}{']' if right != '<' else ')'}"
-    if (match := _BOUND.match(text)) and not _relation(match[3]) and "," not in match[3]:
-        _, sign, bound = match.groups()
-        if sign in ("<", r"\le"):
-            return rf"(-\infty,{bound}{')' if sign == '<' else ']'}"
-        return rf"{'(' if sign == '>' else '['}{bound},\infty)"
-    return text
-
-
-def _relation(text: str) -> bool:
-    return re.search(r"=|<|>|\\(?:le|ge|ne|in)(?![A-Za-z])", text) is not None
-
-
-def _value_side(text: str) -> str | None:
-    r"""5 of `x = 5`, `x = 2 + 3 = 5` and `f(x) = 5`; the set of `x \in S`; else None."""
-    if len(_split(text, _SEPARATORS)) > 1:
-        return None
-    match = _ASSIGNED.match(text)
-    return match[1].split("=")[-1].strip() if match else None
-
-
-def _left(text: str) -> str:
-    """The name that a value is given."""
-    return re.split(r"=|\\in(?![A-Za-z])", text, maxsplit=1)[0].replace(" ", "")
 
 
 def _squeezed(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 
 from harness.envs.base import Task
 
@@ -24,6 +25,11 @@ def _index(length: int, position: int, seed: int) -> int:
     if length > SHUFFLED:
         return random.Random(f"{seed}/{position}").randrange(length)
     one_pass, place = divmod(position, length)
+    return _order(length, one_pass, seed)[place]
+
+
+@lru_cache(maxsize=4)
+def _order(length: int, one_pass: int, seed: int) -> list[int]:
     order = list(range(length))
     random.Random(f"{seed}/pass {one_pass}").shuffle(order)
-    return order[place]
+    return order

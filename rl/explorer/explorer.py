@@ -43,6 +43,10 @@ class Explorer:
         self._tasks = world.tasks(plan.env.split, **plan.env.options)
         self._hosts = HostPool(plan.env.name, size=os.cpu_count() or 1, step_seconds=plan.limits.step_seconds)
 
+    def pid(self) -> int:
+        """Of the process it lives in."""
+        return os.getpid()
+
     async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """From here on, sample with these weights."""
         await self._model.update(iter(weights.items()), version)

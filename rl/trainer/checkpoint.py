@@ -60,8 +60,8 @@ def write(folder: Path, name: str, fill: Callable[[Path], None], state: Mapping[
         if number is None:
             raise
         raise UserError(
-            f"could not save the checkpoint {final}: {os.strerror(number)}. {_advice(folder, number)} Older checkpoints "
-            "are untouched, and the run can be resumed from them."
+            f"could not save the checkpoint {final}: {os.strerror(number)}. {_advice(folder, number)} "
+            "Older checkpoints are untouched, and the run can be resumed from them."
         ) from error
     return final
 
@@ -71,7 +71,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     try:
         state = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{checkpoint} is no checkpoint of a training run: {STATE} cannot be read ({error}).") from error
+        raise UserError(f"{checkpoint} is no checkpoint of a run: {STATE} cannot be read ({error}).") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else None
         raise UserError(f"{checkpoint} has format {found}, this version reads {FORMAT}. Use the version that wrote it.")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from harness.envs.errors import UserError
 
@@ -47,12 +47,14 @@ class LocalEngine:
                 f"training needs episodes sampled at a temperature above 0, got {temperature}: greedy answers have no "
                 "probabilities to learn from. Set sampling.temperature=1."
             )
-        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        logging.disable_progress_bar()  # the run has a display of its own
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.tokenizer: PreTrainedTokenizerBase = _load(AutoTokenizer, folder)
         self._model: PreTrainedModel = _load(AutoModelForCausalLM, folder, dtype=torch.float32)
-        self._model.to(self._device).eval()
+        self._model.to(self.device).eval()
         self.context = int(getattr(self._model.config, "max_position_embeddings", None) or 2048)
         self._temperature, self._budget = temperature, config.token_budget
+        self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
         self._bfloat16 = config.dtype == "bfloat16"
         head = self._model.get_output_embeddings()
         if head is None:
@@ -67,14 +69,20 @@ class LocalEngine:
     def step(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         if self._optimizer is None:
             raise RuntimeError("step before begin")
+        largest = int(batch.tokens.max())
+        if largest >= self._vocabulary:
+            raise UserError(
+                f"the batch holds token {largest}, the model knows {self._vocabulary}: the episodes were sampled with "
+                "another tokenizer. Start a new run, so that explorer and trainer share one model."
+            )
         loss_tokens = int(batch.mask.sum())
         if not loss_tokens:
             raise ValueError(f"none of the batch's {int(batch.lengths.sum())} tokens carries loss")
         rows = int(batch.mask.any(1).sum())
         count = loss_tokens if loss.aggregate == "token-mean" else rows
-        total = torch.zeros((), device=self._device)
+        total = torch.zeros((), device=self.device)
         reported: dict[str, torch.Tensor] = {}
-        for micro in split(batch, self._budget, self._device):
+        for micro in split(batch, self._budget, self.device):
             if not micro.mask.any():
                 continue
             part, metrics = loss(self._at_mask(micro), micro)
@@ -97,8 +105,8 @@ class LocalEngine:
     @torch.no_grad()
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:
         rows: list[torch.Tensor] = []
-        for micro in split(batch, self._budget, self._device):
-            out = torch.zeros(micro.tokens.shape, device=self._device)
+        for micro in split(batch, self._budget, self.device):
+            out = torch.zeros(micro.tokens.shape, device=self.device)
             if micro.mask.any():
                 out[micro.mask] = self._at_mask(micro)
             rows += [row[:n] for row, n in zip(out.cpu(), micro.lengths.tolist(), strict=True)]
@@ -121,7 +129,7 @@ class LocalEngine:
             raise RuntimeError("load before begin")
         self.load_weights(folder)
         try:
-            state = torch.load(folder / OPTIMIZER, map_location=self._device, weights_only=True)
+            state = torch.load(folder / OPTIMIZER, map_location=self.device, weights_only=True)
         except FileNotFoundError as error:
             raise UserError(f"{folder} holds no optimizer state ({OPTIMIZER}): not one of our checkpoints.") from error
         self._optimizer.load_state_dict(state)
@@ -132,11 +140,10 @@ class LocalEngine:
         theirs = {name: tuple(p.shape) for name, p in other.named_parameters()}
         differing = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
         if differing or type(other) is not type(self._model):
-            name = differing[0] if differing else ""
-            detail = f": '{name}' is {theirs.get(name, 'missing')} there, {ours.get(name, 'missing')} here" if name else ""
+            shapes = [f"; '{n}' {theirs.get(n, 'missing')} and {ours.get(n, 'missing')}" for n in differing[:1]]
             raise UserError(
-                f"the checkpoint {folder} is of another model ({type(other).__name__} there, "
-                f"{type(self._model).__name__} here{detail}). Give the run its own checkpoints folder, or set "
+                f"the checkpoint {folder} is of another model: {type(other).__name__} there and "
+                f"{type(self._model).__name__} here{''.join(shapes)}. Give the run its own checkpoints folder, or set "
                 "model.path to the model that this checkpoint came from."
             )
         self._model.load_state_dict(other.state_dict())
@@ -146,13 +153,13 @@ class LocalEngine:
         rows, columns = batch.mask.nonzero(as_tuple=True)
         self._positions = rows, columns - 1
         try:
-            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._bfloat16):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16):
                 # The last token predicts nothing that is asked for.
                 logits = self._model(input_ids=batch.tokens[:, :-1], use_cache=False).logits
         finally:
             self._positions = None
         scaled = logits.float() if self._temperature == 1.0 else logits.float() / self._temperature
-        return -F.cross_entropy(scaled, batch.tokens[rows, columns], reduction="none")
+        return -torch.nn.functional.cross_entropy(scaled, batch.tokens[rows, columns], reduction="none")
 
     def _select(self, head: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor] | None:
         """Hand the output head the hidden states [N, width] of the asked positions instead of all [B, L, width].

@@ -51,7 +51,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self) -> None:  # type: ignore[override]  # closures, which no one here uses
         """One step on all matrices that have a gradient."""
         for group in self.param_groups:
             updates: defaultdict[tuple[int, int], list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
@@ -144,7 +144,7 @@ class Optimizer:
         if state["name"] != self._config.name:
             raise UserError(
                 f"the checkpoint holds the state of the optimizer '{state['name']}', the recipe asks for "
-                f"'{self._config.name}'. Set the optimizer's name back, or start a new run from that checkpoint's model."
+                f"'{self._config.name}'. Set the name back, or start a new run from that checkpoint's model."
             )
         self._done = int(state["done"])
         for (optimizer, _), part in zip(self._parts, state["parts"], strict=True):
@@ -154,7 +154,7 @@ class Optimizer:
 def _ends(model: PreTrainedModel) -> set[int]:
     """Identities of embeddings and output heads, which look things up or score them: no hidden matrices."""
     ends = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
-    head = model.get_output_embeddings()
+    head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     if head is not None:
         ends.add(id(head.weight))
     return ends

@@ -75,22 +75,27 @@ class Trainer:
         """
         from ..warmup import demonstrations
 
-        yield from self.sft(list(demonstrations(self._plan, self._engine.tokenizer, self._engine.context)))
+        yield from self.sft(demonstrations(self._plan, self._engine.tokenizer, self._engine.context))
         self._save(WARMUP)
 
-    def sft(self, examples: Sequence[Example]) -> Iterator[dict[str, float]]:
-        """Train on demonstrations: passes, batches and optimizer of the `warmup` section.
+    def sft(self, stages: Sequence[Sequence[Example]]) -> Iterator[dict[str, float]]:
+        """Train on demonstrations, stage by stage: passes, batches and optimizer of the `warmup` section.
 
         Afterwards the optimizer of reinforcement learning begins anew. Yields loss, steps (of the whole warm-up),
         tokens_per_second and the engine's other figures, once an optimizer step.
         """
         warmup = self._plan.warmup
+        stages = [[e for e in stage if e.mask[1:].any()] for stage in stages]
         rng = np.random.default_rng([self._plan.run.seed, 0])
-        batches = batch.plan([len(e) for e in examples], warmup.batch_tokens, warmup.passes, rng)
+        batches = [
+            [stage[i] for i in chosen]
+            for stage in stages
+            for chosen in batch.plan([len(e) for e in stage], warmup.batch_tokens, warmup.passes, rng)
+        ]
         self._engine.begin(warmup.optimizer, len(batches))
-        for chosen in batches:
+        for examples in batches:
             began = time.perf_counter()
-            metrics = self._engine.step(batch.from_examples([examples[i] for i in chosen]), SftLoss())
+            metrics = self._engine.step(batch.from_examples(examples), SftLoss())
             seconds = time.perf_counter() - began
             yield {
                 **metrics,

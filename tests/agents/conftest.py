@@ -78,7 +78,8 @@ NUMBERED = """\
 {%- for m in messages -%}
 {{- '<|im_start|>' + m.role + ' ' + loop.index | string + '\\n' + m.content + '<|im_end|>\\n' -}}
 {%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant ' + (messages | length + 1) | string + '\\n' -}}{%- endif -%}"""
+{%- set next = (messages | length + 1) | string -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant ' + next + '\\n' -}}{%- endif -%}"""
 
 FORGETFUL = """\
 {{- '<|im_start|>user\\n' + messages[0].content + '\\n' + messages[-1].content + '<|im_end|>\\n' -}}
@@ -95,7 +96,7 @@ SHAPES = {
 }
 SPECIAL = ("<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>")
 SPECIAL += ("<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]")
-WORDS = """You are in the middle of a room. Looking around you, you see a cabinet 4, a cabinet 3, a drawer 1 and a desk 1.
+WORDS = """You are in the middle of a room. Looking around, you see a cabinet 4, a cabinet 3, a drawer 1 and a desk 1.
 Your task is to: put a hot egg in the fridge. Thought: I check the next place. Action: go to cabinet 4
 Nothing happens. On the cabinet 4, you see an egg 1. <think>\n2+2 equals 4.\n</think>\n\nThe answer is 4.
 user system assistant model tool ipython"""

@@ -37,7 +37,7 @@ def said(chat: TokenChat, text: str, *, ended: bool = True) -> Completion:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_prompts_grow_by_what_was_sampled_and_the_mask_finds_it(
     tokenizer: Get, shape: str, data: st.DataObject
@@ -67,7 +67,7 @@ def test_prompts_grow_by_what_was_sampled_and_the_mask_finds_it(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_the_stream_reads_as_the_templates_own_rendering(tokenizer: Get, shape: str, data: st.DataObject) -> None:
     """For answers as the template writes them: it trims some, puts a space before others, and drops old thinking."""

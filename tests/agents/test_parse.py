@@ -22,6 +22,7 @@ F = "```"
         ("**Thought:** a\n**Action:** go to desk 1", "a", "go to desk 1"),
         ("**Action: go to desk 1**", "", "go to desk 1"),
         ("Action: `look`", "", "look"),
+        ("Action: ```look```", "", "look"),
         ("> Thought: a\n> Action: look", "a", "look"),
         ("Final Action: 42", "", "42"),
         ("Thought\uff1a a\nAction\uff1a look", "a", "look"),
@@ -33,7 +34,7 @@ F = "```"
         (f"Action:\n{F}\nlook", "", "look"),
         (f"{F}\nThought: a\nAction: look\n{F}", "a", "look"),
         # reasoning
-        ("<think>hm\nAction: wrong</think>\nThought: a\nAction: look", "hm\na", "look"),
+        ("<think>hm\nAction: wrong</think>\nThought: a\nAction: look", "hm\nAction: wrong\na", "look"),
         ("2+2 equals 4.\n</think>\n\nAction: answer 4", "2+2 equals 4.", "answer 4"),
         ("<think></think>Action: look", "", "look"),
         ("Action: look\n<think>and then", "", "look"),

@@ -51,7 +51,7 @@ def test_every_row_of_the_tables_works() -> None:
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="unknown agent 'raect'. Did you mean 'react'"):
+    with pytest.raises(UnknownName, match=r"unknown agent 'raect'. Did you mean 'react'"):
         make(AgentConfig(name="raect"), Echo.world)
-    with pytest.raises(UnknownName, match="unknown prompt 'plan'. Did you mean 'plain'"):
+    with pytest.raises(UnknownName, match=r"unknown prompt 'plan'. Did you mean 'plain'"):
         make(AgentConfig(prompt="plan"), Echo.world)

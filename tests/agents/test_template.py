@@ -71,7 +71,7 @@ def test_roles_that_a_template_refuses_become_the_users(tokenizer: Get) -> None:
 
 def test_no_template_is_said_with_what_to_do(tokenizer: Get) -> None:
     bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer("chatml").backend_tokenizer)
-    with pytest.raises(UserError, match="has no chat template. Set `tokenizer.chat_template`"):
+    with pytest.raises(UserError, match=r"has no chat template. Set `tokenizer.chat_template`"):
         template_of(bare)
     bare.chat_template = "{{ raise_exception('never') }}"
     with pytest.raises(UserError, match="refuses this talk: never"):
@@ -79,7 +79,7 @@ def test_no_template_is_said_with_what_to_do(tokenizer: Get) -> None:
 
 
 @pytest.mark.parametrize("shape", ALL)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_what_follows_an_answer_is_what_the_template_puts_there(
     tokenizer: Get, shape: str, data: st.DataObject

@@ -5,29 +5,36 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 
 import pytest
 from rich.console import Console
 
+from harness.agents.config import TinyConfig
 from harness.agents.models.base import ModelError, Prompt, Sampling
 from harness.agents.models.scripted import ScriptedModel
 from harness.agents.types import Outcome
 from harness.config import RunConfig
 from harness.display import Display
+from harness.envs.echo import Echo
 from harness.envs.errors import UserError
 from harness.evaluate import evaluate, evaluate_command, held_out, record_of
 from harness.leaderboard.entry import Entry
 from harness.load import load
 from harness.players import Player, open_player, source
 from harness.runs import RunFolder
+from harness.show import show_episode
 
 from .conftest import text_of
 
@@ -271,3 +278,72 @@ def test_records_of_players_differ() -> None:
     one = record_of(player(half_right, "one"), c, tasks)
     assert one.digest != record_of(replace(player(half_right, "one"), digest="x"), c, tasks).digest
     assert one.digest == record_of(player(half_right, "one"), c, tasks).digest
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A run-sized model folder, untrained."""
+    from harness.agents.models.tiny import make_tiny  # late: torch, which the killed process does not need
+
+    folder = tmp_path / "tiny"
+    make_tiny(folder, TinyConfig(layers=1, width=16, heads=2, kv_heads=2, mlp=16, context=2048), Echo.texts(), 0)
+    return folder
+
+
+def test_a_real_model_with_tokens_digests_and_a_mask_to_show(tiny: Path, console: Console) -> None:
+    run_folder = RunFolder.create(config("eval.n=6", "sampling.max_tokens=8"), "mine")
+    shutil.copytree(tiny, run_folder.checkpoint("initial"))
+    evaluate_command("mine", None, None, [], None, console)
+    entry = Entry.open(next(run_folder.evals.iterdir()))
+    assert entry.path.name.startswith("initial-echo-valid_unseen-")
+    record = entry.record
+    assert record.model == "mine@initial"
+    assert record.engine == "local"
+    assert record.model_digest is not None
+    assert record.tokenizer_hash is not None
+    trajectories = list(entry.trajectories())
+    assert len(trajectories) == 6
+    assert all(t.trainable for t in trajectories)
+    show_episode(run_folder, None, "0", True, console)
+    assert "sampled tokens" in text_of(console)
+
+
+def test_an_endpoint_without_tokens(console: Console) -> None:
+    """Plays against a real HTTP server that speaks the chat completions protocol."""
+    with chat_server() as url:
+        evaluate_command(f"openai:parrot@{url}", "echo", None, ["env.name=echo", "eval.n=4"], None, console)
+    text = text_of(console)
+    assert "parrot on echo valid_unseen" in text
+    assert "100.0%" in text
+
+
+class Parrot(BaseHTTPRequestHandler):
+    """Answers with the last word of the last message."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        said = asked["messages"][-1]["content"].rstrip(".").split()[-1]
+        message = {"role": "assistant", "content": f"Action: say {said}"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice]}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Not into the test's output."""
+
+
+@contextmanager
+def chat_server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Parrot) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from pathlib import Path
 from random import Random
 
 import matplotlib.image
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from harness.agents.models.base import Prompt, Sampling
 from harness.agents.models.scripted import ScriptedModel
-from harness.agents.types import Completion, Outcome, Trajectory, Turn
-from harness.envs.base import Task
 from harness.envs.errors import UserError
 from harness.evaluate import evaluate, held_out
 from harness.load import load
 from harness.players import Player
 from harness.rl.monitor import Monitor, read
 from harness.runs import RunFolder
-from harness.show import draw, list_runs, points, print_episode, print_tokens, series, show_episode, show_run
+from harness.show import draw, list_runs, points, series, show_episode, show_run
 
 from .conftest import text_of
 
@@ -58,7 +54,7 @@ def test_points_in_the_order_of_training() -> None:
 
 
 def test_without_a_warm_up_the_untrained_model_is_step_0() -> None:
-    assert points(made("cold", "warmup.episodes=0"))[0].step == 0
+    assert points(made("cold", "warmup.stages=[]"))[0].step == 0
 
 
 def test_series_marks_gaps() -> None:
@@ -136,53 +132,7 @@ def test_no_evaluation_yet(console: Console) -> None:
         show_episode(run, None, "0", False, console)
 
 
-def turn(sent: tuple[int, ...], sampled: tuple[int, ...], restart: bool = False) -> Turn:
-    completion = Completion(tokens=sampled, logprobs=(-1.0,) * len(sampled), text="hm [b]", finish="stop")
-    return Turn(
-        prompt_tokens=sent,
-        restart=restart,
-        completion=completion,
-        thought="",
-        action="",
-        problem="no action in it",
-        observation="[red]say what?",
-        reward=0.0,
-    )
-
-
-EPISODE = Trajectory(
-    task=Task(env="e", id="1", split="s"),
-    attempt=0,
-    opening="[bold]hello",
-    turns=(turn((1, 2), (3,), restart=True), turn((4,), (5, 6))),
-    reward=0.0,
-    outcome=Outcome.TIMEOUT,
-    error="late",
-)
-
-
-def test_transcript_shows_text_as_it_is_and_says_what_was_lost(console: Console) -> None:
-    print_episode(EPISODE, console)
-    text = text_of(console)
-    assert "[bold]hello" in text
-    assert "> hm [b]" in text
-    assert "[red]say what?" in text
-    assert "lost (timeout): late; not scored" in text
-
-
-def test_tokens_are_coloured_by_mask() -> None:
-    console = Console(record=True, width=80, force_terminal=True, color_system="standard", file=io.StringIO())
-    print_tokens(EPISODE, lambda i: f"<{i}>", console)
-    text = Text.from_ansi(console.export_text(styles=True, clear=False))
-    green = {
-        text.plain[span.start : span.end] for span in text.spans if getattr(span.style, "bgcolor", None) is not None
-    }
-    assert {"<3>", "<5>", "<6>"} <= green
-    assert not green & {"<1>", "<2>", "<4>"}
-    assert "3 sent, 3 sampled tokens" in text.plain
-
-
-def test_text_only_episodes_have_no_tokens(console: Console) -> None:
+def test_a_run_without_a_tokenizer_shows_no_tokens(console: Console) -> None:
     run = made()
     with pytest.raises(UserError, match="keeps no tokenizer"):
         show_episode(run, None, "0", True, console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def play(game: Game, *, slips: float = 0.0) -> int:
     observation = episode.observation
     for step in range(1, STEPS + 1):
         thought, action = expert.act(observation, {})
-        assert 0 < len(thought) < 120
+        assert thought.endswith(".")
+        assert "\n" not in thought + action
         if rng.random() < slips:
             action = rng.choice(episode.admissible)
             expert.acted(action)
@@ -68,6 +70,20 @@ def test_generated_games(task_type: str, whole: bool) -> None:
 def test_recovery_from_slips(task_type: str) -> None:
     steps = [play(generate(seed, task_types=[task_type]), slips=0.2) for seed in range(100)]
     assert sum(map(bool, steps)) >= 98
+
+
+def test_actions_name_nothing_that_was_not_just_read_or_thought() -> None:
+    for seed in range(50):
+        episode = Episode(generate(seed))
+        expert, observation = SearchExpert(), episode.observation
+        for _ in range(STEPS):
+            thought, action = expert.act(observation, {})
+            for name in re.findall(r"\w+ \d+", action):
+                assert name in thought or name in observation, (thought, action)
+            observation = episode.step(action)
+            if episode.won:
+                break
+        assert episode.won
 
 
 def test_one_expert_plays_one_game_after_the_other() -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -72,7 +73,7 @@ def test_seeds_of_splits_never_meet_and_ids_tell_tasks_apart() -> None:
     tasks = [ALFWorld.tasks(split) for split in splits]
     ends = [[part[i] for i in (*range(500), *range(-500, 0))] for part in tasks]
     assert len({task.seed for part in ends for task in part}) == 3000
-    sizes: list[dict[str, object]] = [
+    sizes: list[dict[str, Any]] = [
         {},
         {"receptacles": None, "objects": None},
         {"receptacles": (5, 9)},
@@ -87,7 +88,7 @@ def test_seeds_of_splits_never_meet_and_ids_tell_tasks_apart() -> None:
     "options",
     [{}, {"receptacles": None, "objects": None}, {"receptacles": [8, 12], "task_types": ["look_at_obj_in_light"]}],
 )
-def test_a_task_is_rebuilt_from_its_json(options: dict[str, object]) -> None:
+def test_a_task_is_rebuilt_from_its_json(options: dict[str, Any]) -> None:
     task = ALFWorld.tasks("valid_seen", **options)[11]
     again = Task(
         **json.loads(
@@ -120,7 +121,8 @@ def test_mistakes_are_named() -> None:
         ALFWorld.tasks("train", source="oficial")
     with pytest.raises(UnknownName, match="look_at_obj_in_light"):
         ALFWorld.tasks("train", task_types=["look_at_obj"])
-    for bounds in (4, "4-7", (4,), (7, 4), ("a", "b")):
+    wrong: list[Any] = [4, "4-7", (4,), (7, 4), ("a", "b")]
+    for bounds in wrong:
         with pytest.raises(UserError, match="smallest"):
             ALFWorld.tasks("train", receptacles=bounds)
     with pytest.raises(UserError, match="ALFWORLD_DATA"):

@@ -10,7 +10,9 @@ from harness.rl.sync.synchronizer import Synchronizer, version_for
 
 
 @given(st.integers(0, 500), st.integers(1, 10), st.integers(0, 10))
-def test_a_version_is_never_from_the_future_and_never_older_than_promised(step: int, interval: int, offset: int) -> None:
+def test_a_version_is_never_from_the_future_and_never_older_than_promised(
+    step: int, interval: int, offset: int
+) -> None:
     sync = SyncConfig(interval=interval, offset=offset)
     version = version_for(step, sync)
     assert 0 <= version <= step

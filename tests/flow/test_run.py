@@ -1,0 +1,102 @@
+"""A whole run with real parts: what it leaves, how far versions lag, and that it goes on where it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.config import RunConfig
+from harness.envs.errors import UserError
+from harness.rl.buffer.sql import SqlBuffer
+from harness.rl.config import SyncConfig
+from harness.rl.loop import Loop
+from harness.rl.monitor import read
+from harness.rl.sync.synchronizer import version_for
+from harness.runs import RunFolder
+from harness.train import resume, train
+
+Small = Callable[..., RunConfig]
+
+
+def counts(run: RunFolder) -> dict[str, int]:
+    buffer = SqlBuffer(run.buffer_url)
+    try:
+        return buffer.counts()
+    finally:
+        buffer.close()
+
+
+def steps(run: RunFolder) -> list[int]:
+    return [line["step"] for line in read(run.path) if line["phase"] == "train"]
+
+
+@pytest.mark.parametrize(("interval", "offset"), [(1, 0), (2, 0), (1, 1), (2, 1)])
+def test_every_batch_is_sampled_by_the_version_that_the_numbers_say(interval: int, offset: int, small: Small) -> None:
+    config = small(f"sync.interval={interval}", f"sync.offset={offset}", "warmup.stages=[]", "eval.n=1")
+    run = RunFolder.create(config, "lags")
+    train(config, run)
+    lines = [line for line in read(run.path) if line["phase"] == "train"]
+    expected = [s - version_for(s, SyncConfig(interval=interval, offset=offset)) for s in range(4)]
+    assert [line["lag_min"] for line in lines] == expected
+    assert [line["lag_max"] for line in lines] == expected
+
+
+def test_a_run_leaves_scores_checkpoints_curve_and_nothing_untrained(
+    small: Small, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = small()
+    run = RunFolder.create(config, "whole")
+    train(config, run)
+    assert run.labels() == ["initial", "warmup", "step-000002", "step-000004"]
+    assert sorted(p.name for p in run.evals.iterdir()) == ["initial", "step-000004", "warmup"]
+    assert run.state == "finished"
+    assert run.curve.is_file()
+    assert steps(run) == [1, 2, 3, 4]
+    assert counts(run) == {"ready": 0, "leased": 0, "trained": 16}
+    told = capsys.readouterr().out
+    assert "held-out success" in told
+    assert "harness show whole" in told
+    with pytest.raises(UserError, match="is finished"):
+        resume(run)
+
+
+class Stopped(Exception):
+    """Stands for a kill, between two steps."""
+
+
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
+    when: int, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small()
+    whole, broken = RunFolder.create(config, "whole"), RunFolder.create(config, "broken")
+    train(config, whole)
+
+    original = Loop.run
+
+    async def stops(self: Loop, done: int) -> None:
+        heard = self.report
+
+        def report(version: int, metrics: dict[str, float]) -> None:
+            heard(version, metrics)
+            if version == when:
+                raise Stopped
+
+        self.report = report  # type: ignore[assignment]
+        await original(self, done)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "run", stops)
+        with pytest.raises(Stopped):
+            train(config, broken)
+    assert broken.state == "stopped"
+    resume(broken)
+    assert steps(broken) == [1, 2, 3, 4]
+    assert counts(broken) == {"ready": 0, "leased": 0, "trained": 16}
+    assert weights(broken) == weights(whole)
+
+
+def weights(run: RunFolder) -> bytes:
+    return (Path(run.checkpoint(4)) / "model.safetensors").read_bytes()

@@ -1,0 +1,48 @@
+"""`harness doctor`: the machine, and what happens to a talk in a template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.agents.config import TinyConfig
+from harness.agents.models.tiny import make_tiny
+from harness.doctor import OPTIONAL, machine_report, template_report
+from harness.envs.echo import Echo
+from harness.envs.errors import UserError
+from harness.load import load
+from harness.runs import RunFolder
+
+from .conftest import text_of
+
+
+def test_machine(console: Console) -> None:
+    machine_report(console)
+    text = text_of(console)
+    assert "memory" in text
+    assert "GiB free" in text
+    for part in OPTIONAL:
+        assert part.packages[0] in text
+
+
+def test_template_of_a_folder_and_of_a_run(console: Console) -> None:
+    run = RunFolder.create(load("default", ["env.name=echo"]), "mine")
+    shape = TinyConfig(layers=1, width=16, heads=2, kv_heads=2, mlp=16, context=128)
+    make_tiny(run.checkpoint("initial"), shape, Echo.texts(), 0)
+    for name in ("mine", str(run.checkpoint("initial"))):
+        template_report(name, console)
+    assert text_of(console).count("append-only") == 2
+
+
+@pytest.mark.parametrize("model", ["expert", "openai:m@http://127.0.0.1:1/v1", "nowhere"])
+def test_no_tokenizer_to_look_at(model: str, console: Console) -> None:
+    with pytest.raises(UserError, match=r"no tokenizer here|unknown model"):
+        template_report(model, console)
+
+
+def test_a_folder_without_a_tokenizer(tmp_path: Path, console: Console) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="no tokenizer could be loaded"):
+        template_report(str(tmp_path), console)
