@@ -290,7 +290,7 @@ class Template:
 
 
 def template_of(tokenizer: PreTrainedTokenizerBase) -> Template:
-    """The template of this tokenizer, studied once. Raises UserError where it has none."""
+    """The template of this tokenizer, studied once: add tokens before that. Raises UserError where it has none."""
     return _study(tokenizer, str(tokenizer.chat_template or ""))
 
 

@@ -39,7 +39,7 @@ class _Part:
     @property
     def alone(self) -> bool:
         """All its tokens belong to one row."""
-        return self.rows.stop - self.rows.start == 1
+        return int(self.rows.stop) - int(self.rows.start) == 1
 
 
 class RowCache:

@@ -102,9 +102,9 @@ def _fuse(linears: Sequence[torch.nn.Linear]) -> tuple[torch.Tensor, torch.Tenso
     sizes = [part.out_features for part in linears]
     weight = torch.cat([part.weight.data for part in linears])
     bias = torch.cat([part.bias.data for part in linears]) if linears[0].bias is not None else None
-    for part, own in zip(linears, weight.split(sizes), strict=True):
+    for part, own in zip(linears, weight.split_with_sizes(sizes), strict=True):
         part.weight.data = own
     if bias is not None:
-        for part, own in zip(linears, bias.split(sizes), strict=True):
+        for part, own in zip(linears, bias.split_with_sizes(sizes), strict=True):
             part.bias.data = own
     return weight, bias

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -97,10 +97,11 @@ class LocalModel:
         self.context = min(limit, context or limit)
         self.version = 0
         self.stats = Stats()
-        self._model = model.eval().requires_grad_(False)
+        self._model = model.train(False).requires_grad_(False)
         self._decoder = Decoder(model) if serves(model) else None
         self._weights = model.state_dict()
-        self._vocabulary = model.get_input_embeddings().weight.shape[0]
+        embedding: Any = model.get_input_embeddings()
+        self._vocabulary = int(embedding.weight.shape[0])
         self._ends = _end_tokens(model, tokenizer)
         self._seeds = np.random.default_rng()
         self._check()
@@ -133,10 +134,11 @@ class LocalModel:
                 f"no model in {path}: looked for config.json there. Give model.path a folder that `save_pretrained` "
                 "wrote (config.json, *.safetensors and the tokenizer's files), or leave it out to make a tiny model."
             )
-        disable_progress_bar()  # of transformers, for the process: it would write into whatever display there is
+        # For the process: bars would be written into whatever display there is.
+        disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         try:
             tokenizer = AutoTokenizer.from_pretrained(path)
-            model = AutoModelForCausalLM.from_pretrained(
+            model: Any = AutoModelForCausalLM.from_pretrained(
                 path, dtype=getattr(torch, config.dtype), attn_implementation="eager"
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:

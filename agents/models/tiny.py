@@ -20,6 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 from harness.envs.errors import UserError
 
 from ..parse import write
+from .priming import prime
 
 if TYPE_CHECKING:
     from ..config import TinyConfig
@@ -47,7 +48,8 @@ def make_tiny(folder: Path, config: TinyConfig, texts: Iterable[str], seed: int)
 
     Raises UserError where the shape does not work out.
     """
-    disable_progress_bar()  # of transformers, for the process: what is written here takes a moment
+    # For the process: what is written here takes a moment.
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     tokenizer = _tokenizer(list(texts), config.context)
     model = _model(config, tokenizer, seed)
     model.save_pretrained(folder)
@@ -60,10 +62,10 @@ def _tokenizer(texts: list[str], context: int) -> PreTrainedTokenizerFast:
     """
     names = _names(texts)
     form = [part.strip(" ") for part in write("|", "|").split("|") if part]  # "Thought:", "\nAction:"
-    split, _ = _split([*names, *form])
+    split = _split([*names, *form])
     pieces = [[piece for piece, _ in split.pre_tokenize_str(text)] for text in texts]
     phrases = _phrases(pieces, {name.rpartition(" ")[0] for name in names})
-    split, pattern = _split([*names, *form, *phrases])
+    split = _split([*names, *form, *phrases])
     counts = Counter(piece for text in pieces for piece in text)
     for word in [piece for piece in counts if piece.strip().isalpha()]:  # a word begins lines and follows spaces
         counts[word.strip()] += 1
@@ -80,7 +82,7 @@ def _tokenizer(texts: list[str], context: int) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in specials])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         tokenizer_object=core,
         eos_token=END,
         pad_token=PAD,
@@ -90,11 +92,11 @@ def _tokenizer(texts: list[str], context: int) -> PreTrainedTokenizerFast:
     )
 
 
-def _split(atoms: list[str]) -> tuple[pre_tokenizers.Split, str]:
+def _split(atoms: list[str]) -> pre_tokenizers.Split:
     """Cuts text into atoms, longest first and never the front part of a longer word or number, words and digits."""
     longest_first = sorted(set(atoms), key=lambda s: (-len(s), s))
     pattern = "|".join([re.escape(s) + _edge(s) for s in longest_first] + [_PIECES])
-    return pre_tokenizers.Split(Regex(pattern), "isolated"), pattern
+    return pre_tokenizers.Split(Regex(pattern), "isolated")
 
 
 def _names(texts: list[str]) -> list[str]:
@@ -163,10 +165,9 @@ def _model(config: TinyConfig, tokenizer: PreTrainedTokenizerFast, seed: int) ->
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(shape)
-        with torch.no_grad():  # what each layer adds starts small, as in GPT-2 (Radford et al. 2019)
-            for layer in model.model.layers:
-                for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
-                    part.weight.mul_((2 * config.layers) ** -0.5)
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+        model = Qwen3ForCausalLM(shape)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        prime(model, tokenizer)
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     return model

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from random import Random
 from typing import Any, Final
 
 from ..errors import WorldError
@@ -92,6 +93,37 @@ class SearchExpert:
         """Tells that another action was taken in place of the expert's last one."""
         self._last = action
 
+    def slip(self, rng: Random) -> tuple[str, str]:
+        """(thought, action) of a beginner in place of the last ones: the right form, a wrong or needless choice.
+
+        For demonstrations that show how to recover. Call it after `act`; the next `act` knows what was done.
+        """
+        thought, self._last = self._wrong(rng)
+        return thought, self._last
+
+    def _wrong(self, rng: Random) -> tuple[str, str]:
+        at, held, draw = self._at, self._held, rng.random()
+        other = rng.choice(self._receptacles)
+        if not at and not self._seen:
+            return self._begin_search()[0], f"go to {other}"
+        if not held or self._goal.lamp:
+            kind = self._goal.lamp if held else self._goal.item
+            want = f"have {held}, " if held else ""
+            if draw < 0.25 and at:
+                here = self._seen.get(at)
+                name = rng.choice(here) if here and rng.random() < 0.5 else f"{kind} {rng.randint(1, 3)}"
+                return f"{want}{name} is here.", f"use {name}" if held else f"take {name} from {at}"
+            if draw < 0.35 and at:
+                return f"{at} is closed.", f"open {at}"
+            return f"{want}not at {at}, {other} next." if at else f"{want}{other} next.", f"go to {other}"
+        if draw < 0.25 and at:
+            return f"{at} is closed.", f"open {at}"
+        if draw < 0.5 and at and self._goal.verb:
+            return f"{self._have()}, {self._goal.verb} it here.", f"{self._goal.verb} {held} with {at}"
+        if draw < 0.7 and at:
+            return f"{self._have()}, put it here.", f"move {held} to {at}"
+        return f"{self._have()}, put it in {other}.", f"go to {other}"
+
     # What observations tell.
 
     def _notice(self, text: str) -> None:
@@ -154,8 +186,7 @@ class SearchExpert:
         if not self._at and not self._seen:
             return self._begin_search()
         another = self._goal.count > 1 and any(kind_of(name) == item for name in self._seen.get(self._target, ()))
-        want = f"need another {item}" if another else f"need {item}"
-        return self._find(item, want, f"take {{}} from {self._at}")
+        return self._find(item, "one more, " if another else "", f"take {{}} from {self._at}")
 
     def _begin_search(self) -> tuple[str, str]:
         """The first thought: the task in few words, and the whole way round."""
@@ -178,8 +209,8 @@ class SearchExpert:
             for item in self._seen.get(where, ()):
                 if kind_of(item) == kind and not (where == self._target or item in self._seen.get(self._target, ())):
                     if where == at:
-                        return f"{want}, {item} is here.", action.format(item)
-                    return f"{want}, {item} is at {where}.", f"go to {where}"
+                        return f"{want}{item} is here.", action.format(item)
+                    return f"{want}{item} is at {where}.", f"go to {where}"
         order = self._order(kind)
         start = order.index(at) + 1 if at in order else 0
         around = order[start:] + order[:start]
@@ -189,7 +220,7 @@ class SearchExpert:
         if not left:  # what was seen has changed since: look again
             self._seen.clear()
             left = around
-        return f"{want}, not at {at}, {left[0]} next." if at else f"{want}, {left[0]} next.", f"go to {left[0]}"
+        return f"{want}not at {at}, {left[0]} next." if at else f"{want}{left[0]} next.", f"go to {left[0]}"
 
     def _order(self, kind: str) -> list[str]:
         """Where to look: a small room from beginning to end, a large one where the item can be, small doors last."""
@@ -209,7 +240,7 @@ class SearchExpert:
         return f"{self._have()}, put it in {where}.", f"go to {where}"
 
     def _light(self) -> tuple[str, str]:
-        return self._find(self._goal.lamp, f"have {self._held}, need {self._goal.lamp}", "use {}")
+        return self._find(self._goal.lamp, f"have {self._held}, ", "use {}")
 
     def _treat(self) -> tuple[str, str]:
         verb, held, at = self._goal.verb, self._held, self._at

