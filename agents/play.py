@@ -107,7 +107,7 @@ class _Episode:
         self.limits, self.sampling, self.attempt = limits, sampling, attempt
         self.session = f"{task.key}#{next(_SESSIONS)}"
         self.phase = "agent"
-        self.opening = ""
+        self.opening = self.task_type = ""
         self.turns: list[Turn] = []
         self.chat: Chat | None = None
         self.progress: float | None = None
@@ -124,6 +124,7 @@ class _Episode:
         finally:
             self.in_world += perf_counter() - start
         self.phase = "agent"
+        self.task_type = str(info.get("task_type", ""))
         chat.add(*agent.start(self.opening, info))
         while len(turns) < agent.max_steps:
             prompt = chat.prompt()
@@ -242,6 +243,7 @@ class _Episode:
             task=self.task,
             attempt=self.attempt,
             opening=self.opening,
+            task_type=self.task_type,
             turns=tuple(self.turns),
             reward=float(sum(turn.reward for turn in self.turns)),
             outcome=outcome,

@@ -81,6 +81,8 @@ class Trajectory:
     """0-based number of this attempt within its group."""
     opening: str
     """First observation, from the world's reset."""
+    task_type: str = ""
+    """What kind of task the world says it is, for figures per kind."""
     turns: tuple[Turn, ...]
     reward: float
     """Sum of the turns' rewards; meaningful only where `scored`."""

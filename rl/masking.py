@@ -30,8 +30,8 @@ def experiences(trajectory: Trajectory, group: str) -> list[Experience]:
     streams = _streams(trajectory.turns)
     metrics = {**trajectory.metrics, "turns": float(len(trajectory.turns)), "sequences": float(len(streams))}
     lineage = {"outcome": trajectory.outcome.value}
-    if task_type := trajectory.task.data.get("task_type"):
-        lineage["task_type"] = task_type
+    if trajectory.task_type:
+        lineage["task_type"] = trajectory.task_type
     return [
         _experience(turns, f"{group}#{trajectory.attempt}.{i}", group, trajectory, metrics, lineage)
         for i, turns in enumerate(streams)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -131,7 +132,7 @@ class Ray:
                     address=os.environ.get("RAY_ADDRESS"),
                     include_dashboard=None if "RAY_ADDRESS" in os.environ else False,
                     log_to_driver=False,
-                    logging_level="error",
+                    logging_level=logging.ERROR,
                 )
             except (ConnectionError, OSError, RuntimeError, ValueError) as error:
                 raise UserError(f"Ray did not start: {error}. Try `run.place=inline`, or mend $RAY_ADDRESS.") from error
@@ -139,7 +140,7 @@ class Ray:
     def put(self, part: type, *args: Any, threads: int = 1) -> Handle:
         # Idle OpenMP threads that spin would take the core from the part whose turn it is.
         env = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
-        actor = self._ray.remote(part).options(num_cpus=0, runtime_env={"env_vars": env}).remote(*args)
+        actor: Any = self._ray.remote(part).options(num_cpus=0, runtime_env={"env_vars": env}).remote(*args)
         return RayHandle(actor)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -80,9 +80,9 @@ def demonstrate(
     expert = world.expert()
     if expert is None:
         raise UserError(
-            f"the world '{world.world.id}' has no expert to learn from. Set warmup.episodes=0, or give it one."
+            f"the world '{world.world.id}' has no expert to learn from. Set warmup.stages=[], or give it one."
         )
-    slips = getattr(expert, "slip", None)
+    slips: Any = getattr(expert, "slip", None)
     if noise and slips is None:
         raise UserError(f"the expert of the world '{world.world.id}' makes no slips. Set warmup.noise=0.")
     chat.add(*agent.start(observation, info))

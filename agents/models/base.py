@@ -6,10 +6,12 @@ A model that samples tokens reads `Prompt.tokens` and returns ids with logprobs;
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerBase
 
     from ..types import Completion
@@ -69,3 +71,10 @@ class Model(Protocol):
 
     async def close(self) -> None:
         """Free whatever it holds; the model is not used again."""
+
+
+class Policy(Model, Protocol):
+    """A model whose weights can be set while it serves: what training samples with."""
+
+    async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """Sample with these named weights from here on, as `version`. Raises ValueError where they do not fit."""

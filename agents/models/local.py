@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -184,7 +184,7 @@ class LocalModel:
             self._finish(row, "abort")
         self._free(row)
 
-    async def update(self, weights: Iterator[tuple[str, torch.Tensor]], version: int) -> None:
+    async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Take new weights between two steps, in place. All caches are dropped; answers under way go on, computed
         anew under the new weights.
 

@@ -8,6 +8,7 @@ were, so any tool loads the result.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import torch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 EMBEDDING = 0.1
 """Standard deviation of the embeddings: large enough that equal tokens find each other."""
@@ -31,29 +33,30 @@ _NUMBERED = re.compile(r"( [^\W\d_]+) (\d+)")
 @torch.no_grad()
 def prime(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
     """Set the starting weights, drawn from torch's global generator."""
-    embeddings = model.get_input_embeddings().weight
+    embeddings: torch.Tensor = model.model.embed_tokens.weight
     embeddings.normal_(std=EMBEDDING)
     _compose(embeddings, tokenizer)
     config = model.config
-    groups, size = config.num_attention_heads // config.num_key_value_heads, config.head_dim
+    kv_heads, heads, size = config.num_key_value_heads, config.num_attention_heads, config.head_dim
+    assert kv_heads is not None
+    assert size is not None
     for layer in model.model.layers:
         attention = layer.self_attn
         attention.q_norm.weight.fill_(SHARPNESS)
         attention.k_norm.weight.fill_(SHARPNESS)
-        _mimic(attention, config.num_key_value_heads, groups, size)
+        _mimic(attention, kv_heads, heads // kv_heads, size)
         # What a layer adds starts small, as in GPT-2 (Radford et al. 2019).
         layer.mlp.down_proj.weight.mul_((2 * config.num_hidden_layers) ** -0.5)
 
 
-def _mimic(attention: torch.nn.Module, kv_heads: int, groups: int, size: int) -> None:
+def _mimic(attention: Qwen3Attention, kv_heads: int, groups: int, size: int) -> None:
     """Heads start as "attend to the token I am, and copy what is there": one query head of each group shares its
     key's matrix, and the output matrix undoes the value's; after Trockman and Kolter 2023 (arXiv 2305.09828)."""
     width = attention.q_proj.weight.shape[1]
 
     def directions() -> torch.Tensor:
-        return (
-            torch.linalg.qr(torch.randn(width, size))[0].T if size <= width else torch.randn(size, width) / width**0.5
-        )
+        found: torch.Tensor = torch.linalg.qr(torch.randn(width, size))[0].T
+        return found
 
     for kv in range(kv_heads):
         match, value = directions(), directions()
@@ -74,8 +77,9 @@ def _compose(embeddings: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> No
 
     def meaning(text: str) -> torch.Tensor:
         ids = tokenizer.encode(text, add_special_tokens=False)
-        return before[ids].sum(0) / len(ids) ** 0.5
+        total: torch.Tensor = before[ids].sum(0)
+        return total / math.sqrt(len(ids))
 
     for i in range(len(tokenizer)):
-        if named := _NUMBERED.fullmatch(tokenizer.decode([i])):
+        if named := _NUMBERED.fullmatch(str(tokenizer.decode([i]))):
             embeddings[i] = WORD * meaning(named[1]) + NUMBER * meaning(f" {named[2]}") + OWN * before[i]

@@ -11,13 +11,13 @@ from harness.envs.errors import UnknownName
 
 if TYPE_CHECKING:
     from ..config import ModelConfig
-    from .base import Model
+    from .base import Policy
 
 ENGINES: Mapping[str, str] = {"local": "harness.agents.models.local:LocalModel"}
 """Name -> "module:Class" with a `from_folder(path, config)`."""
 
 
-def make_model(config: ModelConfig, path: Path | str) -> Model:
+def make_model(config: ModelConfig, path: Path | str) -> Policy:
     """The policy in the folder (or of the hub name) `path`, served by `config.engine`, on `config.threads` threads.
 
     Raises UserError on an unknown engine, and where nothing usable lies in `path`.
@@ -29,5 +29,5 @@ def make_model(config: ModelConfig, path: Path | str) -> Model:
     import torch  # late: this table is read where torch is not wanted
 
     torch.set_num_threads(config.threads)
-    engine: type[Model] = getattr(import_module(module), name)
+    engine: type[Policy] = getattr(import_module(module), name)
     return engine.from_folder(path, config)  # type: ignore[attr-defined,no-any-return]  # engines' way of being made

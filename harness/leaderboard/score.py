@@ -99,8 +99,8 @@ def score(trajectories: Iterable[Trajectory], success_at: float) -> Scores:
     scored = [t for t in played if t.scored]
     by_type: dict[str, list[Trajectory]] = defaultdict(list)
     for t in scored:
-        if isinstance(kind := t.task.data.get("task_type"), str):
-            by_type[kind].append(t)
+        if t.task_type:
+            by_type[t.task_type].append(t)
     turns = [t.turns for t in scored]
     return Scores(
         success=_proportion(scored, success_at),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ class Explorer:
 
     async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """From here on, sample with these weights."""
-        await self._model.update(iter(weights.items()), version)
+        await self._model.update(weights.items(), version)
 
     async def explore(self, step: int) -> dict[str, float]:
         """Play this worker's share of batch `step`, less the groups that were put before a crash.
@@ -74,7 +75,7 @@ class Explorer:
         groups: defaultdict[str, list[Trajectory]] = defaultdict(list)
         if not jobs:
             return {}
-        async for trajectory in rollouts(
+        playing = rollouts(
             jobs,
             hosts=self._hosts,
             agent=lambda: make(plan.agent, self._hosts.spec),
@@ -82,12 +83,14 @@ class Explorer:
             limits=plan.limits,
             sampling=self._sampling(step),
             in_flight=plan.model.slots,
-        ):
-            sums.update(_sums(trajectory, self._success))
-            name = owner[trajectory.task.key, trajectory.attempt]
-            groups[name].append(trajectory)
-            if len(groups[name]) == size:
-                self._buffer.put(step, [group_of(name, groups.pop(name))])
+        )
+        async with aclosing(playing) as finished:
+            async for trajectory in finished:
+                sums.update(_sums(trajectory, self._success))
+                name = owner[trajectory.task.key, trajectory.attempt]
+                groups[name].append(trajectory)
+                if len(groups[name]) == size:
+                    self._buffer.put(step, [group_of(name, groups.pop(name))])
         return dict(sums)
 
     def _sampling(self, step: int) -> Sampling:

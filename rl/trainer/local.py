@@ -47,7 +47,7 @@ class LocalEngine:
                 f"training needs episodes sampled at a temperature above 0, got {temperature}: greedy answers have no "
                 "probabilities to learn from. Set sampling.temperature=1."
             )
-        logging.disable_progress_bar()  # the run has a display of its own
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the run has a display of its own
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.tokenizer: PreTrainedTokenizerBase = _load(AutoTokenizer, folder)
         self._model: PreTrainedModel = _load(AutoModelForCausalLM, folder, dtype=torch.float32)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.envs.errors import UserError
 from harness.envs.registry import world_class
 
 from ..algorithm import presets
@@ -71,11 +72,18 @@ class Trainer:
         """Imitate the world's expert as the `warmup` section says; yields the metrics of each optimizer step.
 
         When the last step has been taken, the checkpoint `warmup` is there. Raises UserError where the world has no
-        expert.
+        expert, or none whose episodes the model's context holds.
         """
         from ..warmup import demonstrations
 
-        yield from self.sft(demonstrations(self._plan, self._engine.tokenizer, self._engine.context))
+        stages = demonstrations(self._plan, self._engine.tokenizer, self._engine.context)
+        if not any(stages):
+            raise UserError(
+                "the warm-up has nothing to imitate: every demonstration is longer than the model's context of "
+                f"{self._engine.context} tokens. Give the model a longer one (model.tiny.context), or shorten the "
+                "stages (warmup.stages, by their turns)."
+            )
+        yield from self.sft(stages)
         self._save(WARMUP)
 
     def sft(self, stages: Sequence[Sequence[Example]]) -> Iterator[dict[str, float]]:

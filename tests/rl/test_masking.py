@@ -15,7 +15,7 @@ from harness.envs.base import Task
 from harness.rl.algorithm.advantage import centred, with_advantages
 from harness.rl.masking import experiences, group_of
 
-TASK = Task(env="echo", split="train", id="3", data={"task_type": "copy"})
+TASK = Task(env="echo", split="train", id="3")
 
 
 def turn(
@@ -33,7 +33,7 @@ def turn(
 
 
 def trajectory(*turns: Turn, reward: float = 0.0, **more: Any) -> Trajectory:
-    facts = {"task": TASK, "attempt": 0, "opening": "hello", "outcome": Outcome.DONE, **more}
+    facts = {"task": TASK, "attempt": 0, "opening": "hello", "task_type": "copy", "outcome": Outcome.DONE, **more}
     return Trajectory(turns=turns, reward=reward, **facts)
 
 

@@ -25,8 +25,16 @@ def attempt(reward: float, outcome: Outcome = Outcome.DONE, kind: str | None = N
         observation="o",
         reward=reward,
     )
-    task = Task(env="e", id="1", split="s", data={"task_type": kind} if kind else {})
-    return Trajectory(task=task, attempt=0, opening="o", turns=(turn,) * turns, reward=reward, outcome=outcome)
+    task = Task(env="e", id="1", split="s")
+    return Trajectory(
+        task=task,
+        attempt=0,
+        opening="o",
+        task_type=kind or "",
+        turns=(turn,) * turns,
+        reward=reward,
+        outcome=outcome,
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ def fill(draft):
         (draft / f"part-{i}").write_bytes(data)
     (draft / "digest").write_text(digest.hexdigest())
 
-print("ready", flush=True)
 while True:
     step += 1
     checkpoint.write(folder, checkpoint.name_of(step), fill, {"step": step})
     checkpoint.prune(folder, 3)
+    print(step, flush=True)
 """
 
 
@@ -77,8 +77,8 @@ def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path) -> N
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(step)], stdout=subprocess.PIPE)
         with writer:
             assert writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-            time.sleep(rng.uniform(0.0, 0.2))
+            assert int(writer.stdout.readline()) == step + 1
+            time.sleep(rng.uniform(0.0, 0.1))
             writer.send_signal(signal.SIGKILL)
         for found in tmp_path.glob("step-*"):
             state = checkpoint.read_state(found)
@@ -86,11 +86,9 @@ def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path) -> N
             parts = b"".join((found / f"part-{i}").read_bytes() for i in range(4))
             assert hashlib.sha256(parts).hexdigest() == (found / "digest").read_text()
         newest = checkpoint.latest(tmp_path)
-        assert newest is not None or step == 0
-        if newest is not None:
-            assert checkpoint.read_state(newest)["step"] >= step
-            step = checkpoint.read_state(newest)["step"]
-    assert step > 8
+        assert newest is not None
+        assert checkpoint.read_state(newest)["step"] > step
+        step = checkpoint.read_state(newest)["step"]
     put(tmp_path, step + 1)
     assert all(not name.startswith(".") for name in names(tmp_path))
 

@@ -290,12 +290,12 @@ def test_the_warm_up_imitates_the_expert_and_leaves_a_checkpoint(make: Make, tmp
     from harness.agents.models.tiny import make_tiny
     from harness.envs.echo import Echo
 
-    shape = TinyConfig(layers=2, width=32, heads=2, kv_heads=2, mlp=64, context=256)
+    shape = TinyConfig(layers=2, width=32, heads=2, kv_heads=2, mlp=64, context=1024)
     make_tiny(tmp_path / "base", shape, Echo.texts(), seed=0)
     warmup = {
         "stages": [{"episodes": 40}],
         "passes": 2,
-        "batch_tokens": 600,
+        "batch_tokens": 2000,
         "optimizer": {"name": "muon", "lr": 0.02, "adam_lr": 0.01},
     }
     trainer = make(base=tmp_path / "base", warmup=warmup)
@@ -305,6 +305,16 @@ def test_the_warm_up_imitates_the_expert_and_leaves_a_checkpoint(make: Make, tmp
     other = make(base=tmp_path / "base", warmup=warmup)
     assert other.resume() == 0
     assert same(other.snapshot(), trainer.snapshot())
+
+
+def test_a_warm_up_whose_episodes_are_all_too_long_says_so(make: Make, tiny: Any, tmp_path: Path) -> None:
+    from harness.agents.config import TinyConfig
+    from harness.agents.models.tiny import make_tiny
+
+    make_tiny(tmp_path / "base", TinyConfig(layers=1, width=16, heads=2, kv_heads=2, mlp=16, context=16), (), seed=0)
+    trainer = make(base=tmp_path / "base", warmup={"stages": [{"episodes": 3}]})
+    with pytest.raises(UserError, match="context"):
+        list(trainer.warm_up())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
