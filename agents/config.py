@@ -23,10 +23,10 @@ class AgentConfig:
 class TinyConfig:
     """Shape of a model made from scratch when `model.path` is not given (a stock transformers architecture)."""
 
-    layers: int = 4
+    layers: int = 3
     width: int = 128
     heads: int = 4
-    kv_heads: int = 4
+    kv_heads: int = 2
     mlp: int = 384
     context: int = 1024
     rope_theta: float = 10000.0

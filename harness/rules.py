@@ -43,6 +43,7 @@ AT_LEAST: dict[str, float] = {
     "explorer.groups": 1,
     "explorer.group_size": 1,
     "explorer.workers": 1,
+    "explorer.max_steps": 1,
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,

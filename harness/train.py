@@ -71,11 +71,18 @@ class _Training:
             trainer = place.put(Trainer, config, base, run.checkpoints, run.buffer_url, threads=config.trainer.threads)
             done = await trainer.call("resume")
             monitor.rewind("train", done)
-            await self._score("initial", base)
-            if config.warmup.episodes:
-                if "warmup" not in run.labels():
+            # The untrained model is scored here while the trainer's process warms up.
+            untrained = asyncio.create_task(self._score("initial", base, threads=1, quiet=True))
+            try:
+                if config.warmup.episodes and "warmup" not in run.labels():
                     monitor.rewind("warmup", -1)
                     await self._warm_up(trainer, monitor)
+                self.display.phase("scoring the untrained model", 1)
+                await untrained
+                self.display.update(1)
+            finally:
+                untrained.cancel()
+            if config.warmup.episodes:
                 await self._score("warmup")
             if config.run.steps:
                 await self._reinforce(place, trainer, monitor, base, done)
@@ -97,16 +104,17 @@ class _Training:
             make_tiny(initial, self.config.model.tiny, texts, self.config.run.seed)
         return initial
 
-    async def _score(self, label: str, folder: Path | None = None) -> None:
-        """Success on held-out tasks, kept under `evals/<label>`."""
+    async def _score(
+        self, label: str, folder: Path | None = None, threads: int | None = None, quiet: bool = False
+    ) -> None:
+        """Success on held-out tasks, kept under `evals/<label>`; on all cores unless told otherwise."""
         who = of_checkpoint(self.run, label)
         if folder is not None:
             who = replace(who, path=str(folder))
-        # Nobody else computes meanwhile, so the engine may have all cores.
-        model = replace(self.config.model, threads=max(self.config.model.threads, machine.cores()))
+        model = replace(self.config.model, threads=threads or machine.cores())
         player = open_player(who, self.config.model_copy(update={"model": model}), self.tasks)
         try:
-            await evaluate(player, self.config, self.tasks, self.run.evals / label, self.display)
+            await evaluate(player, self.config, self.tasks, self.run.evals / label, None if quiet else self.display)
         finally:
             await player.model.close()
 

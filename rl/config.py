@@ -30,6 +30,8 @@ class ExplorerConfig:
     """Tasks a step, each played by one group."""
     group_size: int = 8
     """Attempts at each task."""
+    max_steps: int | None = None
+    """Actions of a training episode; None takes `agent.max_steps`. Fewer make hopeless episodes cheap."""
     workers: int = 1
     """Explorers side by side, each a process with an engine of its own where Ray places them."""
 

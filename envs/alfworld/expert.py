@@ -89,10 +89,6 @@ class SearchExpert:
         thought, self._last = self._decide()
         return thought, self._last
 
-    def acted(self, action: str) -> None:
-        """Tells that another action was taken in place of the expert's last one."""
-        self._last = action
-
     def slip(self, rng: Random) -> tuple[str, str]:
         """(thought, action) of a beginner in place of the last ones: the right form, a wrong or needless choice.
 
@@ -104,6 +100,10 @@ class SearchExpert:
     def _wrong(self, rng: Random) -> tuple[str, str]:
         at, held, draw = self._at, self._held, rng.random()
         other = rng.choice(self._receptacles)
+        if rng.random() < 0.3:  # one that is not there
+            other = f"{kind_of(other)} {rng.randint(2, 9)}"
+        if rng.random() < 0.15:
+            return f"{other} is near.", f"examine {other}"
         if not at and not self._seen:
             return self._begin_search()[0], f"go to {other}"
         if not held or self._goal.lamp:
@@ -158,7 +158,7 @@ class SearchExpert:
     def _refused(self) -> None:
         """`Nothing happens.`: what was believed is wrong, and this is the likeliest mistake."""
         verb, _, rest = self._last.partition(" ")
-        if verb == "go":
+        if verb == "go" and rest.removeprefix("to ") in self._receptacles:
             self._at = rest.removeprefix("to ")  # it is in reach from here
         elif verb == "examine":
             self._at = ""

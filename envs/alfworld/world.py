@@ -202,11 +202,9 @@ def _texts() -> Iterator[str]:
         yield observation
         for _ in range(ALFWorld.world.max_steps):
             thought, action = expert.act(observation, {})
-            yield f"{thought} {action}"
             if rng.random() < _SLIPS:  # what is said after mistakes is said nowhere else
-                action = rng.choice(episode.admissible)
-                expert.acted(action)
+                thought, action = expert.slip(rng)
             observation = episode.step(action)
-            yield f"{action} {observation}"
+            yield from (thought, action, observation)
             if episode.won:
                 break

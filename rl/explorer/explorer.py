@@ -10,6 +10,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ class Explorer:
     def __init__(self, plan: Plan, folder: Path, buffer_url: str, index: int) -> None:
         """`folder` holds the model to begin with, until `update` brings other weights."""
         self._plan, self._index = plan, index
+        self._agent = replace(plan.agent, max_steps=plan.explorer.max_steps or plan.agent.max_steps)
         self._model = make_model(plan.model, folder)
         self._buffer = SqlBuffer(buffer_url)
         world = world_class(plan.env.name)
@@ -78,7 +80,7 @@ class Explorer:
         playing = rollouts(
             jobs,
             hosts=self._hosts,
-            agent=lambda: make(plan.agent, self._hosts.spec),
+            agent=lambda: make(self._agent, self._hosts.spec),
             model=self._model,
             limits=plan.limits,
             sampling=self._sampling(step),

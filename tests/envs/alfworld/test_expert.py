@@ -18,7 +18,7 @@ STEPS = 50
 
 
 def play(game: Game, *, slips: float = 0.0) -> int:
-    """Steps until the expert has won, or 0. Some of its actions are replaced by admissible ones."""
+    """Steps until the expert has won, or 0. Some of its actions are replaced by slips."""
     rng = random.Random(game.id)
     expert, episode = SearchExpert(), Episode(game)
     observation = episode.observation
@@ -27,8 +27,8 @@ def play(game: Game, *, slips: float = 0.0) -> int:
         assert thought.endswith(".")
         assert "\n" not in thought + action
         if rng.random() < slips:
-            action = rng.choice(episode.admissible)
-            expert.acted(action)
+            thought, action = expert.slip(rng)
+            assert thought.endswith(".")
         observation = episode.step(action)
         if episode.won:
             return step
