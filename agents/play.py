@@ -68,7 +68,8 @@ async def play(
     `sampling.seed` is the run's: each turn is drawn with `turn_seed`. The model's session is `<task key>#<n>`. To
     cancel, cancel the asyncio task that awaits this: the episode so far is returned, as CANCELLED. Metrics:
     seconds_model, seconds_world, seconds_other; steps; retries (further model calls); tokens_in (ids sent) and
-    tokens_out; invalid (answers without an action); drift and restarts (chat.py); progress, where the world tells.
+    tokens_out; invalid (answers without an action); refused (those, and actions that the world
+    did not carry out); drift and restarts (chat.py); progress, where the world tells.
     """
     episode = _Episode(task, host, agent, model, limits, sampling, attempt)
     began = perf_counter()
@@ -111,7 +112,7 @@ class _Episode:
         self.turns: list[Turn] = []
         self.chat: Chat | None = None
         self.progress: float | None = None
-        self.retries = self.invalid = self.tokens_in = self.tokens_out = 0
+        self.retries = self.refused = self.invalid = self.tokens_in = self.tokens_out = 0
         self.in_model = self.in_world = 0.0
 
     async def run(self, chat: Chat) -> Outcome:
@@ -139,7 +140,7 @@ class _Episode:
             self.tokens_in += len(sent)
             self.tokens_out += len(completion.tokens)
             reply = agent.read(chat.take(completion))
-            reward, terminated, truncated = 0.0, False, False
+            reward, terminated, truncated, refused = 0.0, False, False, True
             if reply.problem is None:
                 self.phase = "world"
                 start = perf_counter()
@@ -149,6 +150,7 @@ class _Episode:
                     self.in_world += perf_counter() - start
                 self.phase = "agent"
                 self.progress = info.get("progress")
+                refused = bool(info.get("refused", False))
             else:
                 observation = reply.problem
                 self.invalid += 1
@@ -162,8 +164,10 @@ class _Episode:
                     problem=reply.problem,
                     observation=observation,
                     reward=reward,
+                    refused=refused,
                 )
             )
+            self.refused += refused
             if terminated:
                 return Outcome.DONE
             if truncated:
@@ -234,6 +238,7 @@ class _Episode:
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
             "invalid": self.invalid,
+            "refused": self.refused,
             "drift": self.chat.drift if self.chat else 0,
             "restarts": self.chat.restarts if self.chat else 0,
         }

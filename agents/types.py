@@ -70,6 +70,8 @@ class Turn:
     """The world's answer to the action (or the notice about the problem)."""
     reward: float
     """Reward of this step."""
+    refused: bool = False
+    """No action could be read, or the world says that it could not be carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     `reset(seed=..., options={"task": task})` starts the given task; without one, the world picks a training task by
     seed. Documented keys of `info`: `admissible` (list of valid actions), `tools` (list of JSON Schemas), `progress`
-    (share of sub-goals reached), `task_type` (for scores per kind).
+    (share of sub-goals reached), `refused` (True where the last action could not be carried out), `task_type` (for
+    scores per kind).
     """
 
     world: ClassVar[WorldSpec]

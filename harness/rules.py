@@ -47,6 +47,7 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
+    "algorithm.refusal_penalty": 0,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
     "trainer.threads": 1,

@@ -54,6 +54,9 @@ class AlgorithmConfig:
     clip_high: float = 0.28
     normalize_std: bool = True
     """Divide a group's centred rewards by their deviation (GRPO) or not (Dr. GRPO)."""
+    refusal_penalty: float = 0.0
+    """Advantage that the tokens of a turn lose when the world refuses its action (or none can be read), against the
+    group's average turn; needs a world that tells (`refused` in info)."""
     kl: float = 0.0
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"

@@ -97,7 +97,8 @@ class ALFWorld(TextEnv):
         if episode is None:
             raise WorldError("alfworld: step before reset")
         observation = episode.step(action)
-        return observation, float(episode.won), episode.won, False, self._info(episode)
+        info = self._info(episode) | {"refused": observation == NOTHING}
+        return observation, float(episode.won), episode.won, False, info
 
     def expert(self) -> Expert:
         return SearchExpert()

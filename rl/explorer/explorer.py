@@ -92,7 +92,7 @@ class Explorer:
                 name = owner[trajectory.task.key, trajectory.attempt]
                 groups[name].append(trajectory)
                 if len(groups[name]) == size:
-                    self._buffer.put(step, [group_of(name, groups.pop(name))])
+                    self._buffer.put(step, [group_of(name, groups.pop(name), plan.algorithm.refusal_penalty)])
         return dict(sums)
 
     def _sampling(self, step: int) -> Sampling:
