@@ -141,7 +141,7 @@ def test_an_episode_is_recorded_turn_by_turn(tokenizer: Get) -> None:
     assert m["steps"] == 2
     assert m["tokens_in"] == sum(len(t.prompt_tokens) for t in played.turns)
     assert m["tokens_out"] == sum(len(t.completion.tokens) for t in played.turns)
-    assert m["retries"] == m["invalid"] == m["drift"] == m["restarts"] == 0
+    assert m["retries"] == m["invalid"] == m["refused"] == m["drift"] == m["restarts"] == 0
     assert m["progress"] == 1.0
     assert min(m["seconds_model"], m["seconds_world"], m["seconds_other"]) > 0
 
@@ -180,6 +180,7 @@ def test_an_answer_without_action_costs_a_step_and_is_told() -> None:
     assert [turn.problem for turn in played.turns] == [NO_ACTION, NO_ACTION, None]
     assert played.turns[0].observation == NO_ACTION
     assert (played.outcome, played.metrics["invalid"], played.metrics["steps"]) == (Outcome.DONE, 2, 3)
+    assert [turn.refused for turn in played.turns] == [True, True, False]
 
 
 def test_c9_the_last_allowed_turn_ends_the_episode_without_success() -> None:

@@ -63,6 +63,13 @@ def test_the_expert_plays_through_the_contract() -> None:
     assert won == 20
 
 
+def test_a_command_that_cannot_be_done_is_told_as_refused() -> None:
+    world = ALFWorld()
+    _, info = world.reset(seed=0)
+    assert world.step("fly to the moon")[4]["refused"] is True
+    assert world.step(info["admissible"][0])[4]["refused"] is False
+
+
 def test_step_before_reset() -> None:
     with pytest.raises(WorldError, match="before reset"):
         ALFWorld().step("look")
