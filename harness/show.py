@@ -57,7 +57,11 @@ def list_runs(console: Console) -> None:
         return
     table = Table("run", "world", "steps", "success before", "after", "state", box=None, header_style="bold")
     for run in runs:
-        config, ps = run.config(), points(run)
+        try:
+            config, ps = run.config(), points(run)
+        except UserError:  # of another version, or damaged: the others are worth listing all the same
+            table.add_row(run.name, "-", "-", "-", "-", Text("unreadable", style="red"))
+            continue
         done = max((line["step"] for line in read(run.path) if line["phase"] == "train"), default=0)
         first = str(ps[0].scores.success) if ps else "-"
         last = str(ps[-1].scores.success) if len(ps) > 1 else "-"

@@ -65,6 +65,15 @@ def test_series_marks_gaps() -> None:
     assert series(lines, "train", "nothing") == ([], [])
 
 
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(console: Console) -> None:
+    made("old").config_file.write_text("warmup: {episodes: 3}\n", encoding="utf-8")
+    made("new")
+    list_runs(console)
+    told = text_of(console)
+    assert "unreadable" in told
+    assert "new" in told
+
+
 def test_list_of_runs(console: Console) -> None:
     list_runs(console)
     assert "no run in" in text_of(console)
