@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgpack
@@ -57,30 +58,28 @@ class Child:
     def ask(self, message: Any, seconds: float) -> Any:
         """Send a message and wait for the answer. Raises ChildLate, ChildDied."""
         deadline = time.monotonic() + seconds
-        try:
+        with self._answering(seconds):
             self._socket.settimeout(seconds)
             self._socket.sendall(packed(message))
             (size,) = _HEAD.unpack(self._read(_HEAD.size, deadline))
             return _unpacked(self._read(size, deadline))
-        except TimeoutError:
-            self.kill()
-            raise ChildLate(f"no answer within {seconds:g} s") from None
-        except OSError:
-            raise self._died() from None
-        except BaseException:
-            self.kill()
-            raise
 
     async def ask_async(self, message: Any, seconds: float) -> Any:
         """The same without blocking the event loop; a cancelled question kills the child."""
         loop = asyncio.get_running_loop()
-        try:
+        with self._answering(seconds):
             self._socket.setblocking(False)
             async with asyncio.timeout(seconds):
                 await loop.sock_sendall(self._socket, packed(message))
                 (size,) = _HEAD.unpack(await self._read_async(loop, _HEAD.size))
                 body = await self._read_async(loop, size)
             return _unpacked(body)
+
+    @contextmanager
+    def _answering(self, seconds: float) -> Iterator[None]:
+        """A question under way: a child that does not answer it as it should is ended, and the reason said."""
+        try:
+            yield
         except TimeoutError:
             self.kill()
             raise ChildLate(f"no answer within {seconds:g} s") from None
