@@ -1,0 +1,50 @@
+"""`harness train` and `harness resume`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from harness.envs.errors import UserError
+
+from .options import Env, Overrides, Recipe, Run, Seed, interruptible, settings
+
+
+def train(
+    overrides: Overrides = None,
+    env: Env = None,
+    recipe: Recipe = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run's folder; default: world and time.")] = None,
+    seed: Seed = None,
+    steps: Annotated[int | None, typer.Option(help="Reinforcement learning steps.")] = None,
+) -> None:
+    """Train a model: warm-up, reinforcement learning, and its success on held-out tasks before and after."""
+    from ..load import default_recipe, load
+    from ..runs import RunFolder
+
+    if env is None and recipe is None:
+        raise UserError("say which world to train on: `harness train --env alfworld`, or give a --recipe.")
+    shorthand = {"env.name": env, "run.seed": seed, "run.steps": steps}
+    config = load(recipe or default_recipe(str(env)), [*settings(shorthand), *(overrides or [])])
+    run = RunFolder.create(config, name)
+    _run_training(run.name, lambda: _train_module().train(config, run))
+
+
+def resume(run: Run = "latest") -> None:
+    """Go on with a run that was stopped or killed."""
+    from ..runs import find
+
+    folder = find(run)
+    _run_training(folder.name, lambda: _train_module().resume(folder))
+
+
+def _train_module() -> Any:
+    from .. import train as module
+
+    return module
+
+
+def _run_training(name: str, job: Any) -> None:
+    with interruptible(f"Go on with `harness resume {name}`."):
+        job()
