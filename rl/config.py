@@ -18,8 +18,10 @@ class RunSection:
     """Reinforcement learning steps."""
     about: str = ""
     """How long the recipe was measured to take, and where; shown at the start."""
-    place: Literal["ray", "inline"] = "ray"
-    """ray: explorers and trainer in processes of their own; inline: all in this one, for debugging and tests."""
+    place: Literal["ray", "inline", "apart"] = "ray"
+    """ray: explorers and trainer in processes of their own; inline: all in this one, for debugging and tests; apart:
+    the trainer alone, beside explorers that are started by hand (`harness explore RUN`), here or on other machines
+    that see the run's folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +35,10 @@ class ExplorerConfig:
     max_steps: int | None = None
     """Actions of a training episode; None takes `agent.max_steps`. Fewer make hopeless episodes cheap."""
     workers: int = 1
-    """Explorers side by side, each a process with an engine of its own where Ray places them."""
+    """Explorers side by side, each a process with an engine of its own unless run.place is inline."""
+    oversample: float = 1.0
+    """Groups started for each group that a batch needs. Above 1 the first complete ones make the batch, and the rest
+    is given up and counted: no batch waits for its slowest tasks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +111,19 @@ class TrainerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncConfig:
-    """When the explorer gets new weights."""
+    """Which policy version samples what. Without `staleness` each batch is sampled by exactly one version that
+    `interval` and `offset` fix; with it explorers take the newest weights there are and never wait for more."""
 
     interval: int = 1
     """Training steps between two updates of the explorer's weights."""
     offset: int = 0
     """Batches that the explorer may be ahead of the trainer: 0 is strictly on-policy, 1 is one-step-off."""
+    staleness: int | None = None
+    """Fully asynchronous: training steps that an experience may be older than the policy it trains, at most. Held to
+    before a task starts, when a group is taken and when it is trained."""
+    partial: bool = False
+    """With `staleness`: new weights come in the middle of episodes, and each token is tagged with the version that
+    sampled it. Otherwise an episode ends under the version it began with, and the explorer waits for that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
