@@ -166,7 +166,10 @@ def _modes(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     sync = config.sync
     if sync.staleness is None:
         if sync.partial:
-            yield "sync.partial", "would be ignored: without sync.staleness each batch has one version; set that, or false"
+            yield (
+                "sync.partial",
+                "would be ignored: without sync.staleness each batch has one version; set that, or false",
+            )
     else:
         if sync.offset and given("sync.offset", "sync.staleness"):
             yield "sync.offset", "would be ignored: with sync.staleness explorers run ahead as far as that allows"

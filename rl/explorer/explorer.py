@@ -121,18 +121,25 @@ class Explorer:
             self._buffer.close()
 
     async def _feed(self, games: asyncio.TaskGroup) -> None:
-        steps, size = self._plan.run.steps, self._slots.candidates
+        steps, size, bound = self._plan.run.steps, self._slots.candidates, self._plan.sync.staleness
+        while self._sync.newest < 0:
+            await self._sync.changed(TICK)
+        if bound is not None:
+            self._dropped = self._buffer.dropped()
+            self._slots.resume(self._limit(), (bound + 1) * size)
         while self._sync.newest < steps:
-            first = self._sync.newest * size if self._ordered else 0
-            limit = min(self._sync.horizon, steps) * size + self._dropped
             slot = None
-            if self._sync.newest >= 0 and self._buffer.room() > len(self._waiting):
-                slot = self._slots.next(first, limit)
+            if self._buffer.room() > len(self._waiting):
+                slot = self._slots.next(self._sync.newest * size if self._ordered else 0, self._limit())
             if slot is None:
                 await self._sync.changed(TICK)
                 continue
             await self._ready(self._slots.batch(slot))
             await self._start(slot, games)
+
+    def _limit(self) -> int:
+        """Slots that may have been started by now, by all explorers together."""
+        return min(self._sync.horizon, self._plan.run.steps) * self._slots.candidates + self._dropped
 
     async def _ready(self, batch: int) -> None:
         """Have the engine hold the version that samples the batch."""
@@ -219,9 +226,7 @@ class Explorer:
     def _marked(self, group: ExperienceGroup) -> ExperienceGroup:
         """With the tokenizer that its ids are of, so that no trainer takes them for another's."""
         mark = {"tokenizer": self.tokenizer}
-        return replace(
-            group, experiences=tuple(replace(e, lineage={**e.lineage, **mark}) for e in group.experiences)
-        )
+        return replace(group, experiences=tuple(replace(e, lineage={**e.lineage, **mark}) for e in group.experiences))
 
     def _sampling(self, slot: int) -> Sampling:
         sampling = self._plan.sampling

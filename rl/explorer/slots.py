@@ -62,6 +62,21 @@ class Slots:
         """
         return "{}/{}".format(*divmod(slot, self.candidates))
 
+    def resume(self, limit: int, capacity: int) -> None:
+        """Begin where at most `capacity` slots below `limit` are missing: what was left in flight is played again, what
+        is not in the buffer because it never was in this one is not."""
+        stop = limit
+        while stop > 0:
+            looked = range(max(0, stop - _LOOK), stop)
+            stored = self._ask([self.name(q) for q in looked])
+            for slot in reversed(looked):
+                capacity -= self.name(slot) not in stored
+                if capacity < 0:
+                    self._cursor = slot + 1
+                    return
+            stop = looked.start
+        self._cursor = 0
+
     def next(self, first: int, limit: int) -> int | None:
         """The next slot to play, from `first` (those before are over) and below `limit`; None while there is none."""
         self._cursor = max(self._cursor, first)

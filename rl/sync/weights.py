@@ -94,7 +94,9 @@ class WeightFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{self.folder / NEWEST} cannot be read ({error}). It is not what a trainer wrote.") from error
+            raise UserError(
+                f"{self.folder / NEWEST} cannot be read ({error}). It is not what a trainer wrote."
+            ) from error
 
     def read(self, name: str) -> dict[str, torch.Tensor] | None:
         """The weights in a file; None where it has been replaced meanwhile (then `look` again)."""

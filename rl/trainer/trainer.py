@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ class Trainer:
         self._estimator = presets.estimator(plan.algorithm)
         self._success = world_class(plan.env.name).world.success
         self.version = 0
+        self.journal = ""
+        """Digest of all that was trained on, in order; see `chained`."""
         self._begin()
 
     def resume(self) -> int:
@@ -63,7 +66,8 @@ class Trainer:
         newest = checkpoint.latest(self._checkpoints)
         warm = self._checkpoints / WARMUP
         if newest is not None:
-            self.version = int(checkpoint.read_state(newest)["step"])
+            state = checkpoint.read_state(newest)
+            self.version, self.journal = int(state["step"]), str(state.get("journal", ""))
             self._engine.load(newest)
         elif warm.is_dir():
             self._engine.load_weights(warm)
@@ -138,7 +142,7 @@ class Trainer:
         metrics["stale_in_training"] = float(sum(map(len, used)) - sum(map(len, fresh)))
         metrics |= self._update([experiences for experiences in fresh if experiences], step)
         self._buffer.acknowledge(step)
-        self.version = step + 1
+        self.version, self.journal = step + 1, chained(self.journal, groups)
         metrics["train_seconds"] = time.perf_counter() - began
         return metrics
 
@@ -223,8 +227,14 @@ class Trainer:
         self._engine.begin(trainer.optimizer, self._plan.run.steps * trainer.updates)
 
     def _save(self, name: str) -> None:
-        state: Mapping[str, Any] = {"step": self.version, "seed": self._plan.run.seed}
+        state: Mapping[str, Any] = {"step": self.version, "seed": self._plan.run.seed, "journal": self.journal}
         checkpoint.write(self._checkpoints, name, self._engine.save, state)
+
+
+def chained(journal: str, groups: Sequence[ExperienceGroup]) -> str:
+    """The journal after a step on these groups: equal journals were trained on the same groups in the same order, so
+    that a checkpoint can be audited against the buffer."""
+    return sha256("\n".join([journal, *(g.group for g in groups)]).encode()).hexdigest()
 
 
 def _counts(judged: Sequence[Advantages]) -> dict[str, float]:
