@@ -72,7 +72,7 @@ class Loop:
         if done >= self.plan.run.steps:
             return
         self._sync = Synchronizer(self.plan.sync)
-        self._explored = _Explored(max(done, self.buffer.completed()))
+        self._explored = _Explored(done)
         self._metrics: dict[int, dict[str, float]] = {}
         self._explorers = [self._spawn(i) for i in range(self.plan.explorer.workers)]
         await self._sync.publish(done, self.trainer.refer("snapshot"))
@@ -97,7 +97,6 @@ class Loop:
             parts = await _all(
                 [self._explore_part(i, step, version, weights, held) for i in range(len(self._explorers))]
             )
-            self.buffer.complete(step)
             self._metrics[step] = {"explore_seconds": time.monotonic() - began, **figures(parts)}
             await self._explored.reach(step + 1)
 

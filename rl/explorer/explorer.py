@@ -23,7 +23,7 @@ from harness.agents.types import Trajectory
 from harness.envs.host import HostPool
 from harness.envs.registry import world_class
 
-from ..buffer.sql import SqlBuffer
+from ..buffer.registry import open_buffer
 from ..config import Plan
 from ..masking import group_of
 from .curriculum import tasks_for
@@ -40,7 +40,7 @@ class Explorer:
         self._plan, self._index = plan, index
         self._agent = replace(plan.agent, max_steps=plan.explorer.max_steps or plan.agent.max_steps)
         self._model = make_model(plan.model, folder)
-        self._buffer = SqlBuffer(buffer_url)
+        self._buffer = open_buffer(buffer_url, plan.buffer, staleness=plan.sync.staleness)
         world = world_class(plan.env.name)
         self._success = world.world.success
         self._tasks = world.tasks(plan.env.split, **plan.env.options)
@@ -60,7 +60,7 @@ class Explorer:
         Returns sums over the attempts that were played (see `figures`). Raises UserError where nothing can be played.
         """
         plan, size = self._plan, self._plan.explorer.group_size
-        stored = self._buffer.groups_of(step)
+        stored = self._buffer.stored([f"{step}/{slot}" for slot in range(plan.explorer.groups)])
         owner: dict[tuple[str, int], str] = {}
         jobs: list[Job] = []
         times: Counter[str] = Counter()
@@ -92,7 +92,7 @@ class Explorer:
                 name = owner[trajectory.task.key, trajectory.attempt]
                 groups[name].append(trajectory)
                 if len(groups[name]) == size:
-                    self._buffer.put(step, [group_of(name, groups.pop(name), plan.algorithm.refusal_penalty)])
+                    self._buffer.put([group_of(name, groups.pop(name), plan.algorithm.refusal_penalty)])
         return dict(sums)
 
     def _sampling(self, step: int) -> Sampling:

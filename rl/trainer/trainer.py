@@ -23,7 +23,7 @@ from harness.envs.registry import world_class
 from ..algorithm import presets
 from ..algorithm.advantage import Advantages, with_advantages
 from ..algorithm.loss import SftLoss
-from ..buffer.sql import SqlBuffer
+from ..buffer.registry import open_buffer
 from ..experience import Example, Experience, ExperienceGroup
 from . import batch, checkpoint
 from .engine import TrainEngine, make_engine
@@ -43,7 +43,7 @@ class Trainer:
     def __init__(self, plan: Plan, base: Path, checkpoints: Path, buffer_url: str) -> None:
         """base: folder (or hub name) of the model that the run begins with. Raises UserError."""
         self._plan, self._base, self._checkpoints = plan, base, checkpoints
-        self._buffer = SqlBuffer(buffer_url)
+        self._buffer = open_buffer(buffer_url, plan.buffer, staleness=plan.sync.staleness)
         self._engine = self._make_engine(base)
         self._reference: TrainEngine | None = None
         self._loss = presets.loss(plan.algorithm)
@@ -122,7 +122,7 @@ class Trainer:
         """
         if step != self.version:
             raise ValueError(f"the next training step is {self.version}, not {step}")
-        groups = self._buffer.take(step)
+        groups = self._buffer.take(step, self._plan.explorer.groups, self.version)
         if groups is None:
             raise ValueError(f"batch {step} is not complete")
         began = time.perf_counter()

@@ -13,6 +13,7 @@ import pytest
 from harness.agents.models.tiny import make_tiny
 from harness.config import RunConfig
 from harness.envs.echo import Echo
+from harness.rl.buffer.base import STATES
 from harness.rl.buffer.sql import SqlBuffer
 from harness.rl.loop import Loop
 from harness.rl.place import open_place
@@ -55,7 +56,7 @@ def test_a_lost_explorer_is_replaced_and_the_batch_is_whole(tmp_path: Path, smal
         done = await trainer.call("resume")
         await loop.run(done)
         await watching
-        assert buffer.counts() == {"ready": 0, "leased": 0, "trained": 12}
+        assert buffer.counts() == dict.fromkeys(STATES, 0) | {"trained": 12}
         buffer.close()
         place.close()
 
