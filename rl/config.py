@@ -46,7 +46,19 @@ class BufferConfig:
     """Where experiences wait between explorer and trainer."""
 
     url: str | None = None
-    """Any SQLAlchemy SQLite URL; None keeps `buffer.db` in the run folder."""
+    """sqlite:///FILE, postgresql://..., redis://..., ray://NAME or memory://NAME; None keeps `buffer.db` in the run
+    folder."""
+    bound: int | None = None
+    """Groups that may wait to be trained on; explorers pause there. None sets no bound."""
+    lease_seconds: float = 600.0
+    """After this long a batch whose trainer is gone may be taken by another."""
+    reward_seconds: float | None = None
+    """How long a reward that comes later may take; the attempt is dropped and counted then. None waits for ever."""
+    reward_share: float = 1.0
+    """Share of a group's attempts whose reward must have come before it is trained on: 1 waits for the whole group,
+    less uses what is there (the rest is dropped and counted when the group is taken)."""
+    reuse: int | None = 1
+    """Steps that may train on the same group; None sets no limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

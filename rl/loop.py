@@ -1,12 +1,12 @@
 """The loop of a run: explorers play, the trainer learns, and new weights go back.
 
-| who               | produces                       | waits for                                  | unblocked by         |
-|-------------------|--------------------------------|--------------------------------------------|----------------------|
-| `Explorer.run`, N | groups in the buffer           | a version that lets it go on; room there   | `offer`; the trainer |
-| `_train`          | version s + 1, a checkpoint    | enough groups in the buffer for step s     | explorers            |
-| `_deliver`        | weights at each explorer,      | a version that explorers get               | `_publish`           |
-|                   | one explorer after the other   |                                            |                      |
-| `_keep`, N        | an explorer that lives         | its end                                    | a kill               |
+| who               | produces                      | waits for                               | unblocked by         |
+|-------------------|-------------------------------|-----------------------------------------|----------------------|
+| `Explorer.run`, N | groups in the buffer          | a version that lets it go on; room      | `offer`; the trainer |
+| `_train`          | version s + 1, a checkpoint   | enough groups in the buffer for step s  | explorers            |
+| `_deliver`        | weights at one explorer after | a version that explorers get            | `_publish`           |
+|                   | the other                     |                                         |                      |
+| `_keep`, N        | an explorer that lives        | its end                                 | a kill               |
 
 Every mode is these tasks and the numbers of `sync`, `explorer.workers` and `run.place`; with place apart `_deliver`
 writes into a folder (sync/weights.py) that explorers started by hand read, and there is nobody to keep. Knows no

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.agents.models.base import Sampling
 from harness.agents.models.registry import make_model
@@ -250,8 +250,8 @@ def _sums(trajectory: Trajectory, success: float) -> dict[str, float]:
 
 
 def figures(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of all workers' sums since the last step: reward and success as means over scored attempts, steps and the three kinds
-    of seconds as means over all attempts, the rest (outcomes, retries, tokens, invalid answers) as counts."""
+    """Of several explorers' sums: reward and success as means over scored attempts, steps and the three kinds of
+    seconds as means over all attempts, the rest (outcomes, retries, tokens, invalid answers) as counts."""
     sums: Counter[str] = Counter()
     for part in parts:
         sums.update(part)

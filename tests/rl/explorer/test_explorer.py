@@ -1,4 +1,4 @@
-"""Explorers with real parts on echo, and a trainer that is played by the test: it takes, and offers the next version."""
+"""Explorers with real parts on echo; the test plays the trainer, which takes and offers the next version."""
 
 from __future__ import annotations
 
