@@ -5,11 +5,11 @@ how weights travel. Invariants: a group that was put is never played again; ever
 experiences or as a count; where each batch has one version, a group enters the buffer only when all batches before its
 own are whole.
 
-| who        | does                                                        | waits for                                  |
-|------------|-------------------------------------------------------------|--------------------------------------------|
-| `_feed`    | starts the attempts of the next slot, updates the engine    | its gate; a free place; episodes to land   |
-| `_attempt` | plays one episode; the last one of a group hands it over    | world and model                            |
-| `_tend`    | hands over what had to wait, gives up what is not needed    | time                                       |
+| who        | does                                                     | waits for                                |
+|------------|----------------------------------------------------------|------------------------------------------|
+| `_feed`    | starts the attempts of the next slot, updates the engine | its gate; a free place; episodes to land |
+| `_attempt` | plays one episode; a group's last one hands it over      | world and model                          |
+| `_tend`    | hands over what had to wait, gives up what is needless   | time                                     |
 """
 
 from __future__ import annotations
