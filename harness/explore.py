@@ -1,7 +1,7 @@
 """One explorer of a run, in a process of its own, beside a trainer that is started, stopped and killed as one likes.
 
-Knows the run's folder; not how anything is played. Invariant: all that it leaves is in the buffer and its own folder, so
-it too may be killed at any moment and started again.
+Knows the run's folder; not how anything is played. Invariant: all that it leaves is in the buffer and its own folder,
+so it too may be killed at any moment and started again.
 """
 
 from __future__ import annotations

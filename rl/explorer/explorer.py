@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -99,6 +100,10 @@ class Explorer:
         self._sync.offer(version, weights)
         if self._plan.sync.partial:
             await self._hold(version, weights)
+
+    def activity(self) -> dict[str, float]:
+        """What it does just now: episodes in flight, the version in use, CPU seconds of its process so far."""
+        return {"in_flight": self._flying, "version": self._held, "cpu_seconds": time.process_time()}
 
     def figures(self) -> dict[str, float]:
         """Sums over the attempts that were played since this was last asked; see the function `figures`."""

@@ -21,7 +21,7 @@ import sqlite3
 import sys
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -45,6 +45,13 @@ SETTINGS = (
     "trainer.checkpoint_every=2",
     "eval.n=2",
 )
+PRELOAD = [
+    *(f"harness.{name}" for name in ("train", "explore", "evaluate", "show", "agents.models.tiny")),
+    *(f"harness.rl.{name}" for name in ("loop", "monitor", "trainer.trainer", "trainer.local", "explorer.apart")),
+    "harness.agents.models.local",
+    "transformers.models.qwen3.modeling_qwen3",
+]
+"""Imported once, before the processes are forked, so that they start at once."""
 STEPS_A_KILL = 2
 STALENESS, GROUPS = 3, 2
 PARTS = ("trainer", "explorer", "explorer 2")
@@ -80,24 +87,22 @@ class Watch:
         from harness.rl.sync.weights import WeightFolder
 
         if (self.folder / "buffer.db").exists():
-            try:
+            with suppress(sqlite3.OperationalError):  # its tables are being made
                 self.names |= set(groups(self.folder))
-            except sqlite3.OperationalError:  # its tables are being made
-                pass
         publication = WeightFolder(self.folder / "weights").look()
         if publication and (publication.number, publication.version) not in self.publications[-1:]:
             self.publications.append((publication.number, publication.version))
         return max([int(line["step"]) for line in read(self.folder) if line["phase"] == "train"], default=0)
 
 
-def rows(folder: Path, query: str) -> list[tuple[str, ...]]:
+def rows(folder: Path, query: str) -> list[tuple[str, str]]:
     with closing(sqlite3.connect(f"file:{folder / 'buffer.db'}?mode=ro", uri=True, timeout=30)) as db:
         return db.execute(query).fetchall()
 
 
 def groups(folder: Path) -> dict[str, str]:
     """Name -> state."""
-    return {name: state for name, state in rows(folder, "SELECT name, state FROM groups")}
+    return dict(rows(folder, "SELECT name, state FROM groups"))
 
 
 def children(pid: int) -> list[int]:
@@ -116,11 +121,7 @@ def play(root: Path, kills: int, seed: int) -> tuple[Path, Watch, Counter[str]]:
     world = Path(__file__).with_name("echo_apart.py")
     run = RunFolder.create(load("default", [f"env.name={world}", f"run.steps={steps}", *SETTINGS]), "run")
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(
-        ["harness.train", "harness.explore", "harness.rl.loop", "harness.rl.trainer.trainer", "harness.rl.trainer.local",
-         "harness.rl.explorer.apart", "harness.evaluate", "harness.agents.models.local", "harness.agents.models.tiny",
-         "harness.show", "harness.rl.monitor", "torch", "transformers.models.qwen3.modeling_qwen3"]
-    )  # fmt: skip
+    processes.set_forkserver_preload(PRELOAD)
     watch, hit, alive = Watch(run.path), Counter[str](), {}
     order = [*PARTS, "runner"] * kills
     rng.shuffle(order)
@@ -184,7 +185,7 @@ def audit(folder: Path, watch: Watch, steps: int) -> list[str]:
     kept = groups(folder)
     if lost := watch.names - kept.keys():
         problems.append(f"stored and lost: {sorted(lost)[:3]}")
-    if odd := {state for state in kept.values()} - {"trained", "ready", "stale"}:
+    if odd := set(kept.values()) - {"trained", "ready", "stale"}:
         problems.append(f"groups are left {sorted(odd)}")
     if list(kept.values()).count("trained") != steps * GROUPS:
         problems.append("not as many groups count as trained as were used")
@@ -209,7 +210,8 @@ def main() -> None:
     states = Counter(groups(folder).values())
     back = sum(b[1] < a[1] for a, b in zip(watch.publications, watch.publications[1:], strict=False))
     print(
-        f"{hit.total()} kills ({dict(hit)}) in {steps} steps and {time.monotonic() - began:.0f} s; groups {dict(states)}"
+        f"{hit.total()} kills ({dict(hit)}) in {steps} steps and {time.monotonic() - began:.0f} s; "
+        f"groups {dict(states)}"
     )
     print(f"the trainer went back to a checkpoint {back} times; {len(watch.names)} groups were watched")
     sys.exit("; ".join(problems) or None)
