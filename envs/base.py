@@ -56,7 +56,9 @@ class WorldSpec:
     isolation: Literal["none", "thread", "process"] = "process"
     """none: thread-safe and quick, stepped in place; thread: may block; process: own worker, killed when late."""
     version: str = "1"
-    """Raised whenever texts, rules or grading change, so that scores stay comparable."""
+    """Raised whenever texts or rules change, so that scores stay comparable."""
+    grader_version: str = "1"
+    """Raised when only the grading changes: stored answers can then be graded again, and need not be played again."""
     splits: tuple[str, ...] = ("train", "valid_unseen")
     """Names that `tasks` accepts."""
 

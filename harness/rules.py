@@ -58,6 +58,7 @@ AT_LEAST: dict[str, float] = {
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
+    "eval.repeats": 1,
     "eval.temperature": 0,
     **{
         f"{section}.optimizer.{name}": 0

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
 
-from harness.agents.types import Trajectory
+from harness.agents.types import Outcome, Trajectory
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -93,29 +93,63 @@ class Scores:
         return self.success.successes / self.n, (self.success.successes + sum(self.lost.values())) / self.n
 
 
-def score(trajectories: Iterable[Trajectory], success_at: float) -> Scores:
-    """Score attempts; one whose reward reaches `success_at` (the world's own mark) is a success."""
-    played = list(trajectories)
-    scored = [t for t in played if t.scored]
-    by_type: dict[str, list[Trajectory]] = defaultdict(list)
-    for t in scored:
-        if t.task_type:
-            by_type[t.task_type].append(t)
-    turns = [t.turns for t in scored]
-    return Scores(
-        success=_proportion(scored, success_at),
-        lost=_counts(t for t in played if not t.scored),
-        outcomes=_counts(played),
-        mean_reward=_mean([t.reward for t in scored]),
-        steps=_mean([len(ts) for ts in turns]),
-        prompt_tokens=_mean([sum(len(t.prompt_tokens) for t in ts) for ts in turns]),
-        sampled_tokens=_mean([sum(len(t.completion.tokens) for t in ts) for ts in turns]),
-        by_type={kind: _proportion(ts, success_at) for kind, ts in sorted(by_type.items())},
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What one attempt counts for."""
+
+    task: str
+    """The task's id."""
+    attempt: int
+    kind: str
+    """Task type, or empty."""
+    outcome: Outcome
+    scored: bool
+    success: bool
+    reward: float
+    steps: int
+    prompt_tokens: int
+    sampled_tokens: int
+
+
+def result_of(trajectory: Trajectory, success_at: float) -> Result:
+    """What an attempt counts for; one whose reward reaches `success_at` (the world's own mark) is a success."""
+    turns = trajectory.turns
+    return Result(
+        task=trajectory.task.id,
+        attempt=trajectory.attempt,
+        kind=trajectory.task_type,
+        outcome=trajectory.outcome,
+        scored=trajectory.scored,
+        success=succeeded(trajectory, success_at),
+        reward=trajectory.reward,
+        steps=len(turns),
+        prompt_tokens=sum(len(t.prompt_tokens) for t in turns),
+        sampled_tokens=sum(len(t.completion.tokens) for t in turns),
     )
 
 
-def _proportion(scored: Sequence[Trajectory], success_at: float) -> Proportion:
-    return Proportion(successes=sum(succeeded(t, success_at) for t in scored), n=len(scored))
+def score(results: Iterable[Result]) -> Scores:
+    """Score attempts."""
+    played = list(results)
+    scored = [r for r in played if r.scored]
+    by_type: dict[str, list[Result]] = defaultdict(list)
+    for r in scored:
+        if r.kind:
+            by_type[r.kind].append(r)
+    return Scores(
+        success=_proportion(scored),
+        lost=_counts(r for r in played if not r.scored),
+        outcomes=_counts(played),
+        mean_reward=_mean([r.reward for r in scored]),
+        steps=_mean([r.steps for r in scored]),
+        prompt_tokens=_mean([r.prompt_tokens for r in scored]),
+        sampled_tokens=_mean([r.sampled_tokens for r in scored]),
+        by_type={kind: _proportion(rs) for kind, rs in sorted(by_type.items())},
+    )
+
+
+def _proportion(scored: Sequence[Result]) -> Proportion:
+    return Proportion(successes=sum(r.success for r in scored), n=len(scored))
 
 
 def succeeded(trajectory: Trajectory, success_at: float) -> bool:
@@ -123,8 +157,8 @@ def succeeded(trajectory: Trajectory, success_at: float) -> bool:
     return trajectory.scored and trajectory.reward >= success_at - 1e-9
 
 
-def _counts(trajectories: Iterable[Trajectory]) -> dict[str, int]:
-    return dict(sorted(Counter(str(t.outcome) for t in trajectories).items()))
+def _counts(results: Iterable[Result]) -> dict[str, int]:
+    return dict(sorted(Counter(str(r.outcome) for r in results).items()))
 
 
 def _mean(values: Sequence[float]) -> float | None:

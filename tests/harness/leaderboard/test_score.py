@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from harness.agents.types import SCORED, Completion, Outcome, Trajectory, Turn
 from harness.envs.base import Task
-from harness.leaderboard.score import Proportion, as_json, score, wilson
+from harness.leaderboard.score import Proportion, Scores, as_json, result_of, score, wilson
 
 
 def attempt(reward: float, outcome: Outcome = Outcome.DONE, kind: str | None = None, turns: int = 1) -> Trajectory:
@@ -35,6 +35,10 @@ def attempt(reward: float, outcome: Outcome = Outcome.DONE, kind: str | None = N
         reward=reward,
         outcome=outcome,
     )
+
+
+def scored(played: list[Trajectory], success_at: float = 1.0) -> Scores:
+    return score(result_of(t, success_at) for t in played)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ def test_wilson_at_the_edges() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(list(Outcome)), st.booleans()), max_size=30))
 def test_lost_attempts_are_in_no_mean_and_all_are_counted(played: list[tuple[Outcome, bool]]) -> None:
-    scores = score([attempt(float(won), outcome) for outcome, won in played], success_at=1.0)
+    scores = scored([attempt(float(won), outcome) for outcome, won in played])
     kept = [won for outcome, won in played if outcome in SCORED]
     assert (scores.success.successes, scores.success.n) == (sum(kept), len(kept))
     assert scores.n == sum(scores.outcomes.values()) == len(played)
@@ -85,11 +89,11 @@ def test_lost_attempts_are_in_no_mean_and_all_are_counted(played: list[tuple[Out
 
 def test_success_is_the_worlds_own_mark() -> None:
     played = [attempt(0.1 + 0.2), attempt(0.29)]
-    assert score(played, success_at=0.3).success == Proportion(successes=1, n=2)
+    assert scored(played, 0.3).success == Proportion(successes=1, n=2)
 
 
 def test_per_type_steps_and_tokens() -> None:
-    scores = score([attempt(1, kind="heat", turns=3), attempt(0, kind="heat"), attempt(1, kind="cool", turns=2)], 1.0)
+    scores = scored([attempt(1, kind="heat", turns=3), attempt(0, kind="heat"), attempt(1, kind="cool", turns=2)])
     assert scores.by_type == {"cool": Proportion(successes=1, n=1), "heat": Proportion(successes=1, n=2)}
     assert scores.steps == 2
     assert scores.prompt_tokens == 6
@@ -97,7 +101,7 @@ def test_per_type_steps_and_tokens() -> None:
 
 
 def test_nothing_scored() -> None:
-    scores = score([attempt(0, Outcome.TIMEOUT)], 1.0)
+    scores = scored([attempt(0, Outcome.TIMEOUT)])
     assert math.isnan(scores.success.value)
     assert str(scores.success) == "no score"
     figures = as_json(scores)
