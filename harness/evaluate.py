@@ -68,9 +68,9 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         engine_options=player.options,
         tokenizer_hash=tokenizer_hash(player.model.tokenizer),
         env=config.env.name,
-        world_version=world.version,
+        world_version=world.edition,
         split=config.env.eval_split,
-        options=dict(config.env.options),
+        options=dict(config.env.options) | ({"faults": asdict(config.env.faults)} if config.env.faults.any else {}),
         task_ids=[task.id for task in tasks],
         success_at=world.success,
         max_steps=_steps(config, world),
@@ -113,7 +113,12 @@ async def _play_rest(
     began = {"began": _now(), "episodes_before": len(writer.done), "commit": machine.commit()}
     writer.sitting(began | {"versions": machine.versions(), "hardware": machine.hardware()})
     in_flight = min(config.model.slots, len(rest))
-    hosts = HostPool(config.env.name, size=min(in_flight, 2 * machine.cores()), step_seconds=config.limits.step_seconds)
+    hosts = HostPool(
+        config.env.name,
+        size=min(in_flight, 2 * machine.cores()),
+        step_seconds=config.limits.step_seconds,
+        faults=config.env.faults,
+    )
     sampling = Sampling(
         temperature=config.eval.temperature,
         top_p=config.sampling.top_p,
