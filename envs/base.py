@@ -79,9 +79,9 @@ class WorldSpec:
 class Info(TypedDict, total=False):
     """The keys of `info` that players, agents and checkers read; a world may add others, which nobody reads."""
 
-    admissible: list[str]
+    admissible: Sequence[str]
     """Every action that is possible now."""
-    tools: list[dict[str, Any]]
+    tools: Sequence[Mapping[str, Any]]
     """Tools that can be called, each with `name`, `description` and `parameters` (a JSON Schema)."""
     progress: float
     """Share of the sub-goals that are reached, from 0 to 1."""

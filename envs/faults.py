@@ -18,7 +18,15 @@ from .config import Faults
 Kind = Literal["slow", "hang", "error", "exit", "garbage", "lost"]
 KINDS: Final[tuple[Kind, ...]] = ("slow", "hang", "error", "exit", "garbage", "lost")
 EXIT_CODE: Final = 3
-GARBAGE: Final = ("", "\x00\x1b[2J\x07", '{"observation": "you', "\ufffd" * 40, "أنت في غرفة", "<|im_end|>", "x" * 50_000)
+GARBAGE: Final = (
+    "",
+    "\x00\x1b[2J\x07",
+    '{"observation": "you',
+    "\ufffd" * 40,
+    "أنت في غرفة",
+    "<|im_end|>",
+    "x" * 50_000,
+)
 
 
 class InjectedFault(Exception):

@@ -224,9 +224,7 @@ class HostPool:
     time, and a lease waits its turn. Raises UserError where the world cannot be had.
     """
 
-    def __init__(
-        self, name: str, *, size: int = 32, step_seconds: float = 30.0, faults: Faults | None = None
-    ) -> None:
+    def __init__(self, name: str, *, size: int = 32, step_seconds: float = 30.0, faults: Faults | None = None) -> None:
         self._open: Callable[[], Host] = partial(open_host, name, step_seconds=step_seconds, faults=faults)
         self._idle: list[Host] = [self._open()]
         self.spec = self._idle[0].spec

@@ -30,6 +30,7 @@ from harness.envs.base import Task, WorldSpec
 from harness.envs.errors import UserError
 from harness.envs.host import HostPool
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
 from . import __version__, machine
 from .config import RunConfig
@@ -50,7 +51,7 @@ EVALUATED = ("env.", "agent.", "model.", "sampling.", "limits.", "eval.", "run.s
 
 def held_out(config: RunConfig) -> Sequence[Task]:
     """The tasks that `eval` asks for: the first `eval.n` of `env.eval_split`. Raises UserError."""
-    tasks = world_class(config.env.name).tasks(config.env.eval_split, **config.env.options)
+    tasks = tasks_of(world_class(config.env.name), config.env.eval_split, config.env.options)
     if not len(tasks):
         raise UserError(f"the split '{config.env.eval_split}' of '{config.env.name}' has no tasks.")
     return [tasks[i] for i in range(min(config.eval.n, len(tasks)))]

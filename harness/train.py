@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.envs.errors import UserError
+from harness.envs.registry import world_class
 
 from . import machine
 from .config import RunConfig
@@ -98,9 +99,11 @@ class _Training:
         initial = self.run.checkpoint("initial")
         if "initial" not in self.run.labels():
             from harness.agents.models.tiny import make_tiny
-            from harness.envs.registry import world_class
+            from harness.agents.prompts import prompt
 
-            texts = world_class(self.config.env.name).texts()
+            world = world_class(self.config.env.name)
+            told = prompt(self.config.agent.prompt).system.format(instructions=world.world.instructions)
+            texts = [*world.texts(), *([told] if told else [])]  # what is told has words of its own
             make_tiny(initial, self.config.model.tiny, texts, self.config.run.seed)
         return initial
 
@@ -166,8 +169,6 @@ class _Training:
 
 
 def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
-    from harness.envs.registry import world_class
-
     tiny = config.model.tiny
     player = "the expert" if world_class(config.env.name).has_expert() else "random play, for the form (no expert)"
     model = config.model.path or f"made from scratch ({tiny.layers} layers of width {tiny.width})"
