@@ -70,6 +70,7 @@ POSITIVE = (
     "limits.episode_seconds",
     "limits.step_seconds",
     "limits.call_seconds",
+    "algorithm.beta",
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )

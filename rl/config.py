@@ -49,7 +49,7 @@ class AlgorithmConfig:
     """What turns rewards into a loss."""
 
     name: str = "grpo"
-    """A name from rl/algorithm/presets.py."""
+    """A name from rl/algorithm/presets.py, or `module:attribute` of a Preset of your own."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     normalize_std: bool = True
@@ -61,6 +61,8 @@ class AlgorithmConfig:
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
     """How token losses become one number."""
+    beta: float = 0.1
+    """DPO: pull towards the reference model, per nat by which a chosen sequence gains on the rejected one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,8 +38,8 @@ class TrainEngine(Protocol):
         """One optimizer step on the whole batch (micro-batches by token budget are its own affair).
 
         Returns loss, grad_norm, lr, tokens (padding not counted), loss_tokens, skipped (1.0 where the gradient was not
-        finite and so nothing was changed), and whatever the loss reports, as means over the batch's loss tokens (names
-        ending in _max: the largest). Raises ValueError where no token carries loss.
+        finite and so nothing was changed), and whatever the loss reports, as means over what it counts (names ending
+        in _max: the largest). Raises ValueError where no token carries loss.
         """
 
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:

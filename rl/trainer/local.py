@@ -78,8 +78,7 @@ class LocalEngine:
         loss_tokens = int(batch.mask.sum())
         if not loss_tokens:
             raise ValueError(f"none of the batch's {int(batch.lengths.sum())} tokens carries loss")
-        rows = int(batch.mask.any(1).sum())
-        count = loss_tokens if loss.aggregate == "token-mean" else rows
+        count = loss.count(batch)
         total = torch.zeros((), device=self.device)
         reported: dict[str, torch.Tensor] = {}
         for micro in split(batch, self._budget, self.device):
@@ -93,7 +92,7 @@ class LocalEngine:
                 if before is not None:
                     value = torch.maximum(before, value) if name.endswith("_max") else before + value
                 reported[name] = value
-        means = {k: float(v) if k.endswith("_max") else float(v) / loss_tokens for k, v in reported.items()}
+        means = {k: float(v) if k.endswith("_max") else float(v) / count for k, v in reported.items()}
         return {
             "loss": float(total) / count,
             **self._optimizer.step(),
