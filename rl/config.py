@@ -91,13 +91,18 @@ class TrainerConfig:
 
     engine: str = "local"
     """A name from rl/trainer/engine.py."""
+    ranks: int = 1
+    """verl: processes that hold the model's shards between them, each with a GPU where the cluster has any."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     updates: int = 1
     """Optimizer steps made from each batch of experiences."""
     token_budget: int = 8192
     """Most tokens, padding included, of one micro-batch: bounds the memory."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 computes under autocast; weights and optimizer stay float32."""
+    """bfloat16 computes in it; weights and optimizer stay float32."""
+    gradient_checkpointing: bool = False
+    """Keep each layer's input alone for the backward pass and compute the layer again there: less memory, about a
+    third more computing."""
     threads: int = 1
     """CPU threads of the trainer."""
     checkpoint_every: int = 10

@@ -7,6 +7,7 @@ pickled to another process.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -151,6 +152,18 @@ class DpoLoss:
         }
         # A pair without loss tokens would add log 2 without having anything to say.
         return (losses_P * used_P).sum(), metrics
+
+
+def combined(parts: Iterable[Metrics]) -> Metrics:
+    """Metrics of micro-batches as those of all: sums, and the larger of names ending in `_max`."""
+    found: Metrics = {}
+    for part in parts:
+        for name, value in part.items():
+            before = found.get(name)
+            if before is not None:
+                value = torch.maximum(before, value) if name.endswith("_max") else before + value
+            found[name] = value
+    return found
 
 
 def k3(logprobs_N: torch.Tensor, other_N: torch.Tensor) -> torch.Tensor:

@@ -46,14 +46,14 @@ class Batch:
         """Number of rows."""
         return len(self.lengths)
 
-    def rows(self, start: int, stop: int, device: torch.device | str = "cpu") -> Batch:
-        """Rows start to stop without the columns that pad all of them; views where the device is the same."""
-        longest = int(self.lengths[start:stop].max())
+    def pick(self, rows: slice | torch.Tensor, device: torch.device | str = "cpu") -> Batch:
+        """Some rows, without the columns that pad all of them; views where a slice stays on its device."""
+        longest = int(self.lengths[rows].max())
         cut: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, torch.Tensor):
-                part = value[start:stop]
+                part = value[rows]
                 cut[f.name] = (part if f.name == "lengths" else part[:, :longest]).to(device)
         return replace(self, **cut)
 
@@ -96,7 +96,24 @@ def split(batch: Batch, token_budget: int, device: torch.device | str = "cpu") -
     t = batch.together
     lengths = batch.lengths.view(-1, t).amax(1).tolist()
     for start, stop in _spans(lengths, token_budget // t):
-        yield batch.rows(start * t, stop * t, device)
+        yield batch.pick(slice(start * t, stop * t), device)
+
+
+def deal(batch: Batch, hands: int) -> list[Batch]:
+    """The rows dealt out in turns, those that belong together to one hand, to each hand as many.
+
+    Where they do not come out even, a hand is filled up with rows that carry no loss; they come last.
+    """
+    t = batch.together
+    items = len(batch) // t
+    each = -(-items // hands)
+    dealt = []
+    for hand in range(hands):
+        mine = list(range(hand, items, hands))
+        part = batch.pick(torch.tensor([i * t + j for i in mine + [0] * (each - len(mine)) for j in range(t)]))
+        part.mask[len(mine) * t :] = False
+        dealt.append(part)
+    return dealt
 
 
 def plan(lengths: Sequence[int], batch_tokens: int, passes: int, rng: np.random.Generator) -> list[list[int]]:
