@@ -75,6 +75,7 @@ POSITIVE = (
     "limits.episode_seconds",
     "limits.step_seconds",
     "limits.call_seconds",
+    "algorithm.beta",
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )
