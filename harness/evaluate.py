@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.agents.models.base import Sampling
-from harness.agents.prompts import prompt
+from harness.agents.prompts import prompt_of
 from harness.agents.registry import make as make_agent
 from harness.agents.rollout import Job, rollouts
 from harness.agents.types import Trajectory
@@ -60,8 +60,8 @@ def held_out(config: RunConfig) -> Sequence[Task]:
 def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Record:
     """Everything that moves the score of `player` on `tasks`."""
     world = world_class(config.env.name).world
-    template = prompt(config.agent.prompt)
-    text = "\0".join((template.system, template.opening, world.instructions))
+    template = prompt_of(config.agent)
+    text = "\0".join((template.system, template.opening, template.tools, world.instructions))
     return Record(
         model=player.name,
         model_digest=player.digest,

@@ -90,11 +90,12 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
     match who.kind:
         case "expert":
             from harness.agents.models.scripted import ScriptedModel
+            from harness.agents.registry import make as make_agent
 
             world = world_class(config.env.name)
             if not world.has_expert():
                 raise UserError(f"the world '{config.env.name}' has no expert.")
-            expert = ScriptedModel.expert(world, tasks)
+            expert = ScriptedModel.expert(world, tasks, say=make_agent(config.agent, world.world).write)
             return Player(model=expert, name=who.name, engine="expert")
         case "random":
             from harness.agents.models.scripted import ScriptedModel

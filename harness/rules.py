@@ -186,19 +186,23 @@ def _world(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
     from harness.agents.models.registry import ENGINES as SAMPLERS
-    from harness.agents.prompts import PROMPTS
+    from harness.agents.prompts import PROMPTS, prompt_of
     from harness.agents.registry import AGENTS
     from harness.rl.trainer.engine import ENGINES as TRAINERS
 
     tables: dict[str, Mapping[str, object]] = {
         "agent.name": AGENTS,
-        "agent.prompt": PROMPTS,
         "model.engine": SAMPLERS,
         "trainer.engine": TRAINERS,
     }
     for path, table in tables.items():
         if (name := value(config, path)) not in table:
             yield path, str(UnknownName("name", name, table))
+    if config.agent.prompt is not None or config.agent.name in PROMPTS:
+        try:
+            prompt_of(config.agent)
+        except UserError as e:
+            yield "agent.prompt", str(e)
     dtypes = ("float32", "bfloat16")
     if config.model.dtype not in dtypes:
         yield "model.dtype", str(UnknownName("type", config.model.dtype, dtypes))

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.agents.chat import TokenChat
-from harness.agents.parse import write
 from harness.agents.registry import make
-from harness.agents.template import template_of
 from harness.agents.types import Completion
 from harness.envs.errors import UserError
 from harness.envs.novice import Novice
@@ -73,8 +71,6 @@ def demonstrate(
 
     Raises UserError where slips are wanted and the player makes none.
     """
-    template = template_of(tokenizer)
-    end = next(iter(template.closers), tokenizer.eos_token_id)
     chat = TokenChat(tokenizer)
     tokens: list[int] = []
     mask: list[bool] = []
@@ -83,14 +79,16 @@ def demonstrate(
     slips: Any = getattr(expert, "slip", None)
     if noise and slips is None:
         raise UserError(f"the world '{world.world.id}' has no expert that makes slips. Set warmup.noise=0.")
-    chat.add(*agent.start(observation, info))
+    chat.add(*agent.start(observation, info, chat.offer))
+    template = chat.template
+    end = next(iter(template.closers), tokenizer.eos_token_id)
     for _ in range(turns):
         thought, action = expert.act(observation, info)
         slip = rng.random() < noise
         if slip:
             thought, action = slips(rng)
         chat.prompt()
-        text = write(thought, action)
+        text = agent.write(thought, action).removeprefix(template.opener)
         answer = (*template.encode_after(text), *(() if end is None else (end,)))
         tokens += [*chat.sent, *answer]
         mask += [False] * len(chat.sent) + [not slip] * len(answer)
