@@ -140,6 +140,7 @@ class MCP(ToolWorld):
 
     def __init__(self) -> None:
         super().__init__()
+        self._task: Mapping[str, Any] = {}
         self._workdir = ""
         self._remove: Callable[[], object] = lambda: None
         self._kept: dict[str, Server] = {}

@@ -120,7 +120,8 @@ LLAMA31 = """\
 {%- if messages[0].role == 'system' -%}{%- set rules = messages[0].content | trim -%}{%- set talk = messages[1:] -%}
 {%- else -%}{%- set rules = '' -%}{%- set talk = messages -%}{%- endif -%}
 {{- '<|start_header_id|>system<|end_header_id|>\\n\\n' -}}
-{%- if tools -%}{{- 'Environment: ipython\\n' -}}{%- endif -%}{{- 'Today Date: 26 Jul 2024\\n\\n' + rules + '<|eot_id|>' -}}
+{%- if tools -%}{{- 'Environment: ipython\\n' -}}{%- endif -%}
+{{- 'Today Date: 26 Jul 2024\\n\\n' + rules + '<|eot_id|>' -}}
 {%- for m in talk -%}
 {%- if m.tool_calls -%}
 {%- if m.tool_calls | length != 1 -%}{{- raise_exception('one call at a time') -}}{%- endif -%}
@@ -128,8 +129,7 @@ LLAMA31 = """\
 {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n{"name": "' + c.name + '", "parameters": ' -}}
 {{- (c.arguments | tojson) + '}<|eot_id|>' -}}
 {%- elif m.role == 'tool' -%}
-{{- '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + (m.content | tojson if m.content is mapping else m.content) -}}
-{{- '<|eot_id|>' -}}
+{{- '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + m.content + '<|eot_id|>' -}}
 {%- else -%}
 {{- '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' -}}
 {%- if tools and m.role == 'user' and loop.first -%}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.agents.calls import FORMS, HERMES, CallForm
-from harness.envs.mcp.action import Answer, Call, Refused, Toolbox, read_action
+from harness.envs.mcp.action import Call, Refused, read_action
 
 BY_NAME = {form.name: form for form in FORMS}
 NAMES = st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters="_-"), min_size=1, max_size=12)
@@ -106,58 +106,3 @@ def test_a_form_is_not_taken_for_another() -> None:
     assert BY_NAME["mistral"].read('[{"name": "look", "arguments": {}}]')[1] is None
     assert isinstance(BY_NAME["llama"].read('{"name": "look", "arguments": {}}')[1], Refused)
     assert isinstance(BY_NAME["llama"].read('<|python_tag|>{"name": "look", "parameters": {}}')[1], Call)
-
-
-# -- actions of a world of tools ----------------------------------------------------------------------------------
-
-
-@given(name=NAMES, arguments=ARGUMENTS)
-def test_an_action_is_canonical_and_read_again(name: str, arguments: dict[str, object]) -> None:
-    call = Call(name=name, arguments=arguments)
-    assert read_action(call.canonical) == call
-    assert Call(name=name, arguments=dict(reversed(arguments.items()))).canonical == call.canonical
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [("answer 42", "42"), ("Answer: 42", "42"), (" answer\n\n a b ", "a b"), ("answer answer 1", "answer 1")],
-)
-def test_an_answer(text: str, answer: str) -> None:
-    assert read_action(text) == Answer(text=answer)
-
-
-@pytest.mark.parametrize("text", ["", "answer", "answers 42", "42", "look", *C10])
-def test_neither_a_call_nor_an_answer(text: str) -> None:
-    assert isinstance(read_action(text.replace("NAMED", "arguments")), Refused)
-
-
-SCHEMA = {"type": "object", "properties": {"day": {"type": "string"}, "hour": {"type": "integer"}}, "required": ["day"]}
-
-
-def box(schema: object = SCHEMA) -> Toolbox:
-    return Toolbox([{"type": "function", "function": {"name": "look", "description": "", "parameters": schema}}])
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "reason"),
-    [
-        ("look", {"day": "x"}, None),
-        ("look", {"day": "x", "hour": 3}, None),
-        ("lok", {"day": "x"}, "Did you mean 'look'"),
-        ("rm", {}, "no tool 'rm'"),
-        ("look", {}, "'day' is a required property"),
-        ("look", {"day": 3}, "day: 3 is not of type 'string'"),
-        ("look", {"day": "x", "hour": "3"}, "hour: '3' is not of type 'integer'"),
-        ("look", {"day": "x", "minute": 3}, "takes no 'minute'; it takes day, hour"),
-    ],
-)
-def test_what_a_schema_allows(name: str, arguments: dict[str, object], reason: str | None) -> None:
-    problem = box().problem(Call(name=name, arguments=arguments))
-    assert (problem is None) if reason is None else (problem is not None and reason in problem)
-
-
-def test_a_schema_that_breaks_leaves_it_to_the_server() -> None:
-    call = Call(name="look", arguments={"a": 1})
-    for schema in ({"type": 5}, {"$ref": "https://nowhere.example/x"}, {"properties": {"a": {"$ref": "#/none"}}}):
-        assert box(schema).problem(call) is None
-    assert box({"properties": {}, "additionalProperties": True}).problem(call) is None

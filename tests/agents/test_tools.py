@@ -224,7 +224,8 @@ def test_an_episode_in_every_form(tokenizer: Get, shape: str | None) -> None:
 def test_c3_a_thought_before_a_call_is_split_off(tokenizer: Get) -> None:
     trajectory = run(
         tokenizer("qwen"),
-        '<think>\nWhere? <tool_call>\n</think>\n\n<tool_call>\n{"name": "look", "arguments": {"at": "x"}}\n</tool_call>',
+        "<think>\nWhere? <tool_call>\n</think>\n\n"
+        '<tool_call>\n{"name": "look", "arguments": {"at": "x"}}\n</tool_call>',
         "<think>\nSo.\n</think>\n\ndone",
     )
     assert trajectory.turns[0].thought == "Where? <tool_call>"
