@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base import Expert, Task, TextEnv, WorldSpec
+from ..base import AnyText, Expert, Task, TextEnv, WorldSpec
 from ..errors import GraderError, UserError, WorldError
 from ..tasks import LazyTasks, check_choice
 from .action import Answer, Call, Refused, Toolbox, read_action
@@ -42,6 +42,7 @@ class ToolWorld(TextEnv):
     Actions: see action.py. In `info`: `tools` at reset, in the form that chat templates take; `refused`; `task_type`.
     """
 
+    action_space = AnyText(('{"name": "find_person", "arguments": {"name": "Ada"}}', "answer 42", "answer done"))
     result_chars = 4000
     """Longer results are cut here, with a mark."""
 
