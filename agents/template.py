@@ -176,6 +176,16 @@ class Template:
         except TEMPLATE_FAULTS as e:
             raise UserError(f"the chat template of '{self.tokenizer.name_or_path}' refuses this talk: {e}") from e
 
+    def begin(self, text: str) -> str:
+        """An answer written by somebody else, as it would be sampled behind what the prompt opened: a thought that was
+        opened there is closed first, where the answer does not go on with one."""
+        if "<think>" not in self.opener or "</think>" in self.opener:
+            return text
+        start, closed, _ = text.partition("</think>")
+        if closed:
+            return start.replace("<think>", "", 1).removeprefix("\n") + text[len(start) :]
+        return f"\n</think>\n\n{text}"
+
     def encode(self, text: str) -> list[int]:
         """Ids of `text` as it stands, nothing added in front or behind."""
         return list(self._short(text) if len(text) <= SHORT else self._encode(text))

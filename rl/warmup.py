@@ -88,7 +88,7 @@ def demonstrate(
         if slip:
             thought, action = slips(rng)
         chat.prompt()
-        text = agent.write(thought, action).removeprefix(template.opener)
+        text = template.begin(agent.write(thought, action))
         answer = (*template.encode_after(text), *(() if end is None else (end,)))
         tokens += [*chat.sent, *answer]
         mask += [False] * len(chat.sent) + [not slip] * len(answer)

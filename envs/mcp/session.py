@@ -81,9 +81,10 @@ class Session:
         self._ended = threading.Event()
         self._ready: Future[list[dict[str, Any]]] = Future()
         self._current: Future[Any] | None = None
-        self._why = f"the MCP server '{name}' is gone"
         self._loop = _background()
         self._asked: asyncio.Queue[Asked | None] = asyncio.Queue()
+        self._scope: anyio.CancelScope | None = None
+        self._given_up = False
         self._task: Future[None] = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
         _OPEN.add(self)
         try:
@@ -131,7 +132,7 @@ class Session:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 self._loop.call_soon_threadsafe(self._asked.put_nowait, None)
                 if self._current is not None or not self._ready.done():
-                    self._task.cancel()
+                    self._loop.call_soon_threadsafe(self._give_up)
         if wait:
             self._ended.wait(END_SECONDS)
 
@@ -140,27 +141,41 @@ class Session:
     async def _serve(self) -> None:
         why: BaseException | None = None
         try:
-            async with self._connected() as client:
-                self._ready.set_result(await _listed(client))
-                while (asked := await self._asked.get()) is not None:
-                    ask, self._current = asked
-                    result = await ask(client)
-                    _settle(self._current, result=result)
-                    self._current = None
+            with anyio.CancelScope() as self._scope:
+                if self._given_up:
+                    self._scope.cancel()
+                async with self._connected() as client:
+                    self._ready.set_result(await _listed(client))
+                    while (asked := await self._asked.get()) is not None:
+                        await self._answer(client, *asked)
         except BaseException as error:  # the task's boundary: over HTTP a crash comes as CancelledError, then a group
             why = error
         finally:
             self._ended.set()
             _OPEN.discard(self)
-            self._why = self._reason(why)
-            for waiting in (self._ready, self._current):
-                if waiting is not None:
-                    self._fail(waiting, why)
+            self._fail(self._ready, why)
             while not self._asked.empty():
                 if (asked := self._asked.get_nowait()) is not None:
                     self._fail(asked[1], why)
             if self._words is not None:
                 self._words.close()
+
+    def _give_up(self) -> None:
+        """Stop waiting. By anyio's scope, not by cancelling the task: a server is stopped in a shield which only the
+        former respects."""
+        self._given_up = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _answer(self, client: Client, ask: Callable[[Client], Awaitable[Any]], answer: Future[Any]) -> None:
+        self._current = answer
+        try:
+            _settle(answer, result=await ask(client))
+        except BaseException as error:  # said at once: stopping the server takes longer than anybody should wait
+            self._fail(answer, error)
+            raise
+        finally:
+            self._current = None
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Client]:
@@ -202,11 +217,11 @@ class Session:
         return Result(text=self._secrets.hide("\n".join(parts)), error=bool(result.is_error))
 
     def _fail(self, waiting: Future[Any], why: BaseException | None = None) -> None:
-        _settle(waiting, error=why if isinstance(why, WorldTimeout) else WorldError(self._why))
+        _settle(waiting, error=why if isinstance(why, WorldTimeout) else WorldError(self._reason(why)))
 
     def _reason(self, why: BaseException | None) -> str:
         """One line on why the server is gone, without secrets."""
-        text = self._why
+        text = f"the MCP server '{self.name}' is gone"
         while isinstance(why, BaseExceptionGroup):
             why = why.exceptions[0]
         if why is not None and not isinstance(why, asyncio.CancelledError):

@@ -12,11 +12,11 @@ import subprocess
 import tempfile
 import weakref
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base import Expert, Task, TextEnv, WorldSpec
+from ..base import AnyText, Expert, Task, TextEnv, WorldSpec
 from ..errors import GraderError, UserError, WorldError
 from ..tasks import LazyTasks, check_choice
 from .action import Answer, Call, Refused, Toolbox, read_action
@@ -42,6 +42,7 @@ class ToolWorld(TextEnv):
     Actions: see action.py. In `info`: `tools` at reset, in the form that chat templates take; `refused`; `task_type`.
     """
 
+    action_space = AnyText(('{"name": "find_person", "arguments": {"name": "Ada"}}', "answer 42", "answer done"))
     result_chars = 4000
     """Longer results are cut here, with a mark."""
 
@@ -79,15 +80,9 @@ class ToolWorld(TextEnv):
         truncated = self._steps >= self.world.max_steps
         said = read_action(action)
         if isinstance(said, Answer):
-            steps, self._steps = self._steps, -1
+            self._steps = -1
             right = self.right(said.text)
-            return (
-                "Correct." if right else "Wrong.",
-                float(right),
-                True,
-                False,
-                self._info() | {"progress": float(right), "steps": steps},
-            )
+            return "Correct." if right else "Wrong.", float(right), True, False, self._info()
         problem = said.reason if isinstance(said, Refused) else self._toolbox.problem(said)
         if problem is not None or isinstance(said, Refused):
             return f"error: {problem}", 0.0, False, truncated, self._info(refused=True)
@@ -146,8 +141,9 @@ class MCP(ToolWorld):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory(prefix="harness-mcp-")
-        self._workdir = str(Path(self._folder.name).resolve())
+        self._task: Mapping[str, Any] = {}
+        self._workdir = ""
+        self._remove: Callable[[], object] = lambda: None
         self._kept: dict[str, Server] = {}
         self._secrets = Secrets()
 
@@ -221,9 +217,8 @@ class MCP(ToolWorld):
 
     def close(self) -> None:
         super().close()
-        self._folder.cleanup()
-        self._folder = tempfile.TemporaryDirectory(prefix="harness-mcp-")
-        self._workdir = str(Path(self._folder.name).resolve())
+        self._remove()
+        self._workdir = ""
 
     def expert(self) -> Expert | None:
         """Does what the task's `solution` says, where it has one."""
@@ -234,6 +229,9 @@ class MCP(ToolWorld):
         return Plan([("", call.canonical) for call in calls], str(self._task.get("answer", "done")))
 
     def _clear(self) -> None:
+        if not self._workdir:
+            self._workdir = str(Path(tempfile.mkdtemp(prefix="harness-mcp-")).resolve())
+            self._remove = weakref.finalize(self, shutil.rmtree, self._workdir, True)
         for thing in Path(self._workdir).iterdir():
             if thing.is_dir() and not thing.is_symlink():
                 shutil.rmtree(thing)
