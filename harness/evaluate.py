@@ -242,6 +242,7 @@ def _folder(who: Source, record: Record) -> Path:
 
 
 def _slug(text: str) -> str:
+    text = Path(text).stem if text.endswith(".py") else text
     return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
 
 

@@ -272,8 +272,15 @@ def _try_lock(file: IO[str]) -> bool:
 def _fresh_name(env: str) -> str:
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(env).stem).strip("-.") or "run"
     base = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = (base if i == 1 else f"{base}-{i}" for i in range(1, 1000))
-    return next(n for n in names if not (root() / n).exists())
+    with writing(root()):
+        root().mkdir(parents=True, exist_ok=True)
+        for name in (base if i == 1 else f"{base}-{i}" for i in range(1, 1000)):
+            try:
+                (root() / name).mkdir()  # claims the name: another run may begin in the same second
+            except FileExistsError:
+                continue
+            return name
+    raise UserError(f"there are too many runs named {base}; choose a --name.")
 
 
 def _resolved() -> dict[str, Any]:
