@@ -7,7 +7,6 @@ before the next figure is shown; the same call goes on where a killed one was, a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.agents.models.base import Sampling
-from harness.agents.prompts import prompt
 from harness.agents.registry import make as make_agent
 from harness.agents.rollout import Job, rollouts
 from harness.agents.types import Trajectory
@@ -34,10 +32,11 @@ from harness.envs.registry import world_class
 from . import __version__, machine
 from .config import RunConfig
 from .display import Display
-from .leaderboard.entry import Entry, EntryWriter, Record
+from .leaderboard.entry import Entry, EntryWriter, Record, prompt_hash
 from .leaderboard.score import Proportion, Result, Scores
+from .leaderboard.tokens import tokenizer_hash
 from .load import default_recipe, load, reload
-from .players import Player, Source, open_player, source, tokenizer_hash
+from .players import Player, Source, open_player, source
 from .runs import root, writing
 from .transcript import print_episode
 
@@ -59,8 +58,6 @@ def held_out(config: RunConfig) -> Sequence[Task]:
 def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Record:
     """Everything that moves the score of `player` on `tasks`."""
     world = world_class(config.env.name).world
-    template = prompt(config.agent.prompt)
-    text = "\0".join((template.system, template.opening, world.instructions))
     return Record(
         model=player.name,
         model_digest=player.digest,
@@ -77,7 +74,7 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         success_at=world.success,
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
-        prompt_hash=hashlib.sha256(text.encode()).hexdigest(),
+        prompt_hash=prompt_hash(config.agent.prompt, world),
         sampling=asdict(config.sampling) | {"temperature": config.eval.temperature},
         seed=config.run.seed,
         seed_reaches_sampler=player.seed_reaches_sampler,
@@ -99,6 +96,7 @@ async def evaluate(
         if (folder / "scores.json").is_file() and (done := Entry.open(folder)).record == record:
             return done
         with EntryWriter(folder, record) as writer:
+            writer.keep(player.model.tokenizer)
             await _play_rest(player, config, tasks, writer, display)
             return writer.finish()
 

@@ -1,39 +1,25 @@
-"""`harness board`."""
+"""`harness leaderboard ...`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from harness.envs.errors import UserError
-
 from .options import console
 
+app = typer.Typer(help="Boards: check entries, add them, draw them, grade them again.", no_args_is_help=True)
 
-def board(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders with entries; default: all runs.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the board as Markdown to this file.")] = None,
-) -> None:
-    """Render a board from finished entries."""
-    from ..leaderboard.entry import entries
-    from ..leaderboard.render import markdown
-    from ..runs import root, write_atomically
-
-    places = folders or [root()]
-    for place in places:
-        if not place.is_dir():
-            raise UserError(f"there is no folder {place}. Make entries with `harness eval`.")
-    text = markdown(e for place in places for e in entries(place))
-    if out is None:
-        console().print(_rendered(text))
-    else:
-        write_atomically(out, text)
-        print(f"wrote {out}")
+EntryFolder = Annotated[Path, typer.Argument(metavar="ENTRY", help="Folder of a finished entry.")]
+BoardName = Annotated[
+    str | None, typer.Option("--board", "-b", help="A board below leaderboards/, or its folder.", show_default=False)
+]
 
 
-def _rendered(text: str) -> Any:
-    from rich.markdown import Markdown
+@app.command("verify")
+def verify(entry: EntryFolder, board: BoardName = None) -> None:
+    """Play every answer of an entry again, and compare all that it claims."""
+    from ..boards import verify_command
 
-    return Markdown(text)
+    raise typer.Exit(0 if verify_command(entry, board, console()) else 1)
