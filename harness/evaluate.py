@@ -229,11 +229,12 @@ def _folder(who: Source, record: Record) -> Path:
         own = who.run.evals / who.label
         if (own / "record.json").is_file() and Entry(own).record == record:
             return own
-        return who.run.evals / f"{who.label}-{_slug(record.env)}-{record.split}-{short}"
-    return root() / "evals" / f"{_slug(who.name)}-{_slug(record.env)}-{record.split}-{short}"
+        return who.run.evals / f"{who.label}-{slug(record.env)}-{record.split}-{short}"
+    return root() / "evals" / f"{slug(who.name)}-{slug(record.env)}-{record.split}-{short}"
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """Text as a part of a folder's name."""
     return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
 
 

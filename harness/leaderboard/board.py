@@ -3,7 +3,7 @@
     leaderboards/<name>/board.yaml        the card: what is played, under which rules, and figures published elsewhere
                         entries/<entry>/  see entry.py
                         history.jsonl     one line for each thing that happened: submitted, rescored
-                        rescored/         see rescore.py
+                        rescored/<grader version>/<entry>/   the same, graded anew (rescore.py)
                         README.md, index.html   rendered, never edited
 
 Knows files and rules; not how anything is verified or drawn. Invariant: an entry is on the board only if the history
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,7 +80,7 @@ class Card:
     repeats: int = 1
     """Episodes that an entry must have of each task."""
     attempts: int = 1
-    """Tries at a task that its success may be chosen from: 1 ranks by success, k by pass@k."""
+    """Tries that one counted episode may be the best of. There is no other value than 1: every attempt counts."""
     lost: int = 0
     """Most attempts that may be lost to faults of world, model or grader."""
     published: tuple[Published, ...] = ()
@@ -119,8 +120,11 @@ class Board:
         except ValidationError as e:
             wrong = [f"{'.'.join(map(str, x['loc']))}: {x['msg']}" for x in e.errors(include_url=False)]
             raise UserError("\n  ".join([f"{path}: {len(wrong)} mistakes", *wrong])) from None
-        if not 1 <= card.attempts <= card.repeats:
-            raise UserError(f"{path}: attempts must lie between 1 and repeats ({card.repeats}), not {card.attempts}.")
+        if card.attempts != 1:
+            raise UserError(
+                f"{path}: attempts is {card.attempts}, and there is no other value than 1: an entry that keeps the "
+                "best of several tries is not ranked. Ask for several episodes of each task with repeats; all of them count."
+            )
         return card
 
     @cached_property
@@ -129,25 +133,35 @@ class Board:
         return expected_tasks(self.card.env, self.card.split, self.card.options, self.card.n)
 
     def entries(self) -> dict[str, Entry]:
-        """The accepted entries by name, in alphabetical order. Raises UserError where one is not what was accepted."""
+        """The accepted entries by name, in alphabetical order, each as it was graded last.
+
+        Raises UserError where one is not what was accepted.
+        """
         found = {}
         for name, line in sorted(self.accepted().items()):
-            path = self.path / "entries" / name
+            path = self.folder(line)
             if not (path / "scores.json").is_file():
                 raise UserError(f"the board '{self.name}' has accepted the entry {path}, and it is not there.")
-            if digest(path / "scores.json") != line["signature"]:
+            if digest(path / "scores.json") != line.get("signature"):
                 raise UserError(f"{path} is not the entry that the board '{self.name}' has accepted: it was changed.")
             found[name] = Entry.open(path)
         return found
 
     def accepted(self) -> dict[str, dict[str, Any]]:
-        """The line of the history under which each entry was accepted, by name."""
+        """The last line of the history about each entry, by name."""
         lines = {}
         for line in self.history():
             name = str(line.get("entry"))
-            if line.get("what") == "submitted" and NAME.fullmatch(name):
+            if line.get("what") in ("submitted", "rescored") and NAME.fullmatch(name):
                 lines[name] = line
         return lines
+
+    def folder(self, line: Mapping[str, Any]) -> Path:
+        """Where the entry lies that a line of the history is about. Raises UserError where the line is none of ours."""
+        name, to = str(line.get("entry")), str(line.get("grader_version"))
+        if not NAME.fullmatch(name) or not NAME.fullmatch(to):
+            raise UserError(f"{self.path / 'history.jsonl'}: '{name}' and '{to}' cannot name an entry and a grader.")
+        return self.path / "rescored" / to / name if line["what"] == "rescored" else self.path / "entries" / name
 
     def history(self) -> list[dict[str, Any]]:
         """What has happened, oldest first."""
@@ -155,7 +169,8 @@ class Board:
         return read_objects(path) if path.is_file() else []
 
     def note(self, facts: Mapping[str, Any]) -> None:
-        """Add a line to the history."""
+        """Add a line to the history, with the time."""
+        facts = {"when": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **facts}
         with writing(self.path), (self.path / "history.jsonl").open("a", encoding="utf-8") as f:
             f.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
@@ -174,7 +189,8 @@ def all_boards() -> list[Board]:
 def board_of(entry: Path) -> Board | None:
     """The board in whose folder an entry lies, or None."""
     folder = entry.resolve().parent
-    return Board(folder.parent) if folder.name == "entries" and (folder.parent / CARD).is_file() else None
+    home = folder.parent if folder.name == "entries" else folder.parent.parent
+    return Board(home) if (home / CARD).is_file() else None
 
 
 def expected_tasks(env: str, split: str, options: Mapping[str, Any], n: int | None) -> Sequence[Task]:

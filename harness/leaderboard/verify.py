@@ -141,11 +141,12 @@ def _files(path: Path, board: Board | None) -> Iterator[Finding]:
             )
     for name in sorted(map(str, signed.keys() - {*there})):
         yield Finding(Fault.DIGEST, name, "has a digest in scores.json, and is not there")
-    if board is not None and path.resolve().parent == (board.path / "entries").resolve():
-        line = board.accepted().get(path.name)
+    if board is not None and board_of(path) is not None:
+        lines = [x for x in board.history() if x.get("what") in ("submitted", "rescored")]
+        line = next((x for x in reversed(lines) if board.folder(x).resolve() == path.resolve()), None)
         if line is None:
             yield Finding(Fault.DIGEST, path.name, f"the history of the board '{board.name}' knows no such entry")
-        elif line["signature"] != digest(path / _UNSIGNED):
+        elif line.get("signature") != digest(path / _UNSIGNED):
             yield Finding(Fault.DIGEST, _UNSIGNED, "was changed since the board accepted the entry")
 
 
@@ -190,6 +191,7 @@ def _record(record: Record, world: Any) -> Iterator[Finding]:
         return
     true = {
         "world_version": world.version,
+        "grader_version": world.grader_version,
         "success_at": world.success,
         "max_steps": steps,
         "prompt_hash": prompt,
