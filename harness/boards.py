@@ -169,7 +169,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def _verified(path: Path, board: Board | None, model: str | None, episodes: int) -> Report:
-    """All checks, and the player asked again where it is at hand: always for a scripted one, else where `model` says."""
+    """All checks, and the player asked again where it is at hand: a scripted one always, another by `model`."""
     inspect(path)
     record = Entry.open(path).record
     scripted = record.engine if record.engine in ("expert", "random") else None

@@ -123,7 +123,7 @@ class Board:
         if card.attempts != 1:
             raise UserError(
                 f"{path}: attempts is {card.attempts}, and there is no other value than 1: an entry that keeps the "
-                "best of several tries is not ranked. Ask for several episodes of each task with repeats; all of them count."
+                "best of several tries is not ranked. Ask for several episodes of each task with repeats; all count."
             )
         return card
 

@@ -70,10 +70,8 @@ def overlap(first: Sequence[Task], second: Sequence[Task], env: str, *, near: fl
             words = shingles(prompt(world, task))
             alike = _jaccard(words, postings, sizes)
             hits = {int(j): "same prompt" if alike[j] == 1 else "near prompt" for j in np.flatnonzero(alike >= near)}
-            if (j := prints.get(fingerprint(task))) is not None:
-                hits[j] = "same content"
-            if (j := keys.get(task.key)) is not None:
-                hits[j] = "same id"
+            hits |= {j: "same content" for j in (prints.get(fingerprint(task)),) if j is not None}
+            hits |= {j: "same id" for j in (keys.get(task.key),) if j is not None}
             found += (
                 Pair(first=task.key, second=second[j].key, kind=kind, similarity=float(alike[j]))
                 for j, kind in hits.items()

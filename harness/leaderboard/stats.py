@@ -278,18 +278,6 @@ def tasks_needed(difference: float, square: float, power: float = POWER, confide
     return math.ceil(((z * math.sqrt(square) + zp * math.sqrt(square - difference**2)) / difference) ** 2)
 
 
-def difference_found(tasks: int, square: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
-    """The smallest difference that so many tasks show with this power, at most 1: `tasks_needed` turned round."""
-    low, high = 1e-6, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if tasks_needed(middle, square, power, confidence) <= tasks:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
 def _ratio_variance(sums: Floats, counts: Floats, ratio: float) -> float:
     """Variance of sum over count by linearization, tasks as clusters."""
     n = len(sums)
