@@ -24,6 +24,7 @@ from . import machine
 from .config import RunConfig
 from .display import Display, duration, sparkline
 from .evaluate import evaluate, held_out
+from .leaderboard.guard import refuse_contamination
 from .players import of_checkpoint, open_player
 from .runs import RunFolder, writing
 from .show import draw, points, success_table
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 def train(config: RunConfig, run: RunFolder) -> None:
     """Train in `run`, a fresh folder or one that was left at any moment. Raises UserError."""
+    refuse_contamination(config)
     console = Console(highlight=False)
     # Idle OpenMP threads that spin would take the cores from the other processes of the run.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

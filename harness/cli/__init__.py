@@ -33,7 +33,7 @@ app.command("eval")(evaluation.evaluate)
 app.command()(evaluation.compare)
 app.command()(runs.runs)
 app.command()(runs.show)
-app.command()(boards.board)
+app.add_typer(boards.app, name="leaderboard")
 app.add_typer(worlds.app, name="env")
 app.add_typer(doctor.app, name="doctor")
 
