@@ -58,6 +58,8 @@ AT_LEAST: dict[str, float] = {
     "trainer.keep": 1,
     "sync.interval": 1,
     "sync.offset": 0,
+    "sync.staleness": 0,
+    "explorer.oversample": 1,
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
@@ -99,6 +101,7 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
         if config.run.steps > 0:
             yield from _algorithm(config, given)
         yield from _idle(config, given)
+        yield from _modes(config, given)
     yield from _world(config)
     yield from _names(config)
 
@@ -169,6 +172,31 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         name, rate = f"{section}.optimizer.name", f"{section}.optimizer.adam_lr"
         if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):
             yield rate, "would be ignored: only optimizer.name=muon has a second rate"
+
+
+def _modes(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Numbers of `sync` that do not go together."""
+    sync = config.sync
+    if sync.staleness is None:
+        if sync.partial:
+            yield (
+                "sync.partial",
+                "would be ignored: without sync.staleness each batch has one version; set that, or false",
+            )
+    else:
+        if sync.offset and given("sync.offset", "sync.staleness"):
+            yield "sync.offset", "would be ignored: with sync.staleness explorers run ahead as far as that allows"
+        if config.explorer.oversample > 1:
+            yield (
+                "explorer.oversample",
+                "would be ignored: with sync.staleness no batch waits for its own tasks; leave it at 1",
+            )
+        if sync.interval > sync.staleness + 1:
+            yield (
+                "sync.interval",
+                f"explorers would hold weights {sync.interval - 1} steps old, and sync.staleness allows "
+                f"{sync.staleness}; make it at most {sync.staleness + 1}",
+            )
 
 
 def _world(config: RunConfig) -> Iterator[tuple[str, str]]:

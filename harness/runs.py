@@ -4,6 +4,8 @@
                 resolved.json     what depended on the machine: versions, commit, platform, cores
                 lock              held (flock) by the one process that writes here; holds its pid
                 buffer.db         experiences
+                weights/          what explorers started by hand play with (run.place=apart)
+                explorers/<n>/    their seats and what they played
                 metrics.jsonl     one line a step
                 tensorboard/
                 checkpoints/      initial, warmup, step-000010, ... in transformers format
@@ -125,7 +127,8 @@ class RunFolder:
 
     @property
     def buffer_url(self) -> str:
-        return f"sqlite:///{(self.path / 'buffer.db').resolve()}"
+        """Where its experiences wait: `buffer.url`, or a file of its own."""
+        return self.config().buffer.url or f"sqlite:///{(self.path / 'buffer.db').resolve()}"
 
     @property
     def metrics(self) -> Path:
@@ -138,6 +141,14 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights"
+
+    @property
+    def explorers(self) -> Path:
+        return self.path / "explorers"
 
     @property
     def evals(self) -> Path:

@@ -138,7 +138,6 @@ class _Training:
             self.display.update(len(losses), figures)
 
     async def _reinforce(self, place: Place, trainer: Handle, monitor: Monitor, base: Path, done: int) -> None:
-        from harness.rl.buffer.sql import SqlBuffer
         from harness.rl.loop import Loop
 
         config, run = self.config, self.run
@@ -154,20 +153,16 @@ class _Training:
             figures["tokens/s"] = f"{metrics['tokens_per_second']:,.0f}"
             self.display.update(version, figures)
 
-        buffer = SqlBuffer(run.buffer_url)
         loop = Loop(
             plan=config,
             folder=base,
             place=place,
             trainer=trainer,
             buffer_url=run.buffer_url,
-            buffer=buffer,
+            outlet=run.weights,
             report=report,
         )
-        try:
-            await loop.run(done)
-        finally:
-            buffer.close()
+        await loop.run(done)
 
 
 def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
@@ -183,6 +178,11 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
         ("model", model),
         ("warm-up", f"{config.warmup.episodes} episodes of {player}" if config.warmup.episodes else "none"),
         ("RL", f"{config.run.steps} steps of {config.algorithm.name}, {batch}"),
+        *(
+            [("start", f"{config.explorer.workers} x `harness explore {run.name}`, in other terminals")]
+            if config.run.place == "apart"
+            else []
+        ),
         ("time", config.run.about or "not measured for this recipe; the display shows what is left"),
         ("folder", str(run.path)),
     ]

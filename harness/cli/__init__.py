@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(training.train)
 app.command()(training.resume)
+app.command()(training.explore)
 app.command("eval")(evaluation.evaluate)
 app.command()(evaluation.compare)
 app.command()(runs.runs)
