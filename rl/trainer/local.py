@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
 
+from harness.agents.models.loading import load
 from harness.envs.errors import UserError
 
 from .batch import Batch, split
@@ -47,10 +47,9 @@ class LocalEngine:
                 f"training needs episodes sampled at a temperature above 0, got {temperature}: greedy answers have no "
                 "probabilities to learn from. Set sampling.temperature=1."
             )
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the run has a display of its own
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.tokenizer: PreTrainedTokenizerBase = _load(AutoTokenizer, folder)
-        self._model: PreTrainedModel = _load(AutoModelForCausalLM, folder, dtype=torch.float32)
+        self.tokenizer: PreTrainedTokenizerBase = load(AutoTokenizer, folder)
+        self._model: PreTrainedModel = load(AutoModelForCausalLM, folder, dtype=torch.float32)
         self._model.to(self.device).eval()
         self.context = int(getattr(self._model.config, "max_position_embeddings", None) or 2048)
         self._temperature, self._budget = temperature, config.token_budget
@@ -135,7 +134,7 @@ class LocalEngine:
         self._optimizer.load_state_dict(state)
 
     def load_weights(self, folder: Path) -> None:
-        other: PreTrainedModel = _load(AutoModelForCausalLM, folder, dtype=torch.float32)
+        other: PreTrainedModel = load(AutoModelForCausalLM, folder, dtype=torch.float32)
         ours = {name: tuple(p.shape) for name, p in self._model.named_parameters()}
         theirs = {name: tuple(p.shape) for name, p in other.named_parameters()}
         differing = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
@@ -167,14 +166,3 @@ class LocalEngine:
         At the head, and not around it, so that whatever a model does to its logits afterwards (caps, scales) is kept.
         """
         return None if self._positions is None else (inputs[0][self._positions],)
-
-
-def _load(auto: Any, folder: Path | str, **options: Any) -> Any:
-    try:
-        return auto.from_pretrained(folder, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        lines = str(error).strip().splitlines()
-        raise UserError(
-            f"cannot load '{folder}' as a causal LM: {lines[0] if lines else error!r}. It must be a folder (or hub "
-            "name) with config.json, *.safetensors and the tokenizer's files; check model.path."
-        ) from error
