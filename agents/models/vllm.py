@@ -149,7 +149,7 @@ class VllmModel:
         finally:
             await engine.resume_generation()
         if problem := next(filter(None, problems), ""):
-            raise ValueError(f"the weights do not fit '{self.name}': {problem}")
+            raise ValueError(f"the weights do not fit '{self.name}': {problem[:300]}")
 
     async def _ask(self, engine: Any, prompt: Prompt, sampling: Sampling, session: str) -> Completion:
         from vllm import SamplingParams
