@@ -22,7 +22,10 @@ Layer = Callable[[str], int]
 Given = Callable[[str, str], bool]
 """(path, because) -> whether the setting was given on purpose, knowing the choice at `because`."""
 
+FAULTS = tuple(f"env.faults.{kind}" for kind in ("slow", "hang", "error", "exit", "garbage", "lost"))
+
 AT_LEAST: dict[str, float] = {
+    **dict.fromkeys(FAULTS, 0),
     "run.seed": 0,
     "run.steps": 0,
     "agent.observation_chars": 1,
@@ -61,6 +64,7 @@ AT_LEAST: dict[str, float] = {
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
+    "eval.repeats": 1,
     "eval.temperature": 0,
     **{
         f"{section}.optimizer.{name}": 0
@@ -69,10 +73,12 @@ AT_LEAST: dict[str, float] = {
     },
 }
 POSITIVE = (
+    "env.faults.slow_seconds",
     "sampling.top_p",
     "limits.episode_seconds",
     "limits.step_seconds",
     "limits.call_seconds",
+    "algorithm.beta",
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )
@@ -117,6 +123,8 @@ def _bounds(config: RunConfig) -> Iterator[tuple[str, str]]:
             yield f"warmup.stages.{i}.episodes", f"must be at least 1, not {stage.episodes}; leave the stage out"
         if stage.turns < 0:
             yield f"warmup.stages.{i}.turns", f"must be at least 0, not {stage.turns}"
+    if config.env.faults.total > 1:
+        yield "env.faults", f"are shares of a world's answers and at most 1 together, not {config.env.faults.total:g}"
     if config.warmup.noise < 0:
         yield "warmup.noise", f"must be at least 0, not {config.warmup.noise!r}"
 
@@ -160,6 +168,11 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         for name in ("passes", "batch_tokens", "noise", "options", "optimizer"):
             if given(f"warmup.{name}", "warmup.stages"):
                 yield f"warmup.{name}", "would be ignored: warmup.stages is empty, so there is no warm-up"
+    faults = config.env.faults
+    if given("env.faults.slow_seconds", "env.faults.slow") and not faults.slow:
+        yield "env.faults.slow_seconds", "would be ignored: env.faults.slow is 0"
+    if given("env.faults.seed", "env.faults") and not faults.any:
+        yield "env.faults.seed", "would be ignored: there are no faults"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
     for section in ("trainer", "warmup"):

@@ -49,7 +49,7 @@ class AlgorithmConfig:
     """What turns rewards into a loss."""
 
     name: str = "grpo"
-    """A name from rl/algorithm/presets.py."""
+    """A name from rl/algorithm/presets.py, or `module:attribute` of a Preset of your own."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     normalize_std: bool = True
@@ -61,6 +61,8 @@ class AlgorithmConfig:
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
     """How token losses become one number."""
+    beta: float = 0.1
+    """DPO: pull towards the reference model, per nat by which a chosen sequence gains on the rejected one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +91,18 @@ class TrainerConfig:
 
     engine: str = "local"
     """A name from rl/trainer/engine.py."""
+    ranks: int = 1
+    """verl: processes that hold the model's shards between them, each with a GPU where the cluster has any."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     updates: int = 1
     """Optimizer steps made from each batch of experiences."""
     token_budget: int = 8192
     """Most tokens, padding included, of one micro-batch: bounds the memory."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 computes under autocast; weights and optimizer stay float32."""
+    """bfloat16 computes in it; weights and optimizer stay float32."""
+    gradient_checkpointing: bool = False
+    """Keep each layer's input alone for the backward pass and compute the layer again there: less memory, about a
+    third more computing."""
     threads: int = 1
     """CPU threads of the trainer."""
     checkpoint_every: int = 10

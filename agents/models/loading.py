@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 
-def load(auto: Any, path: Path | str, **options: Any) -> Any:
+def load_pretrained(auto: Any, path: Path | str, **options: Any) -> Any:
     """`auto.from_pretrained(path, **options)` of a transformers Auto class. Raises UserError where that fails."""
     if Path(path).exists() and not (Path(path) / "config.json").is_file():
         raise UserError(
@@ -34,6 +34,11 @@ def load(auto: Any, path: Path | str, **options: Any) -> Any:
             "(*.safetensors) and tokenizer files of a causal LM that transformers knows; check the path, or "
             "download the model there first."
         ) from error
+
+
+def context_of(config: Any) -> int:
+    """Most tokens of a sequence, by a model's config."""
+    return int(getattr(config, "max_position_embeddings", None) or 2048)
 
 
 def end_tokens(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -28,7 +28,7 @@ from .base import ContextFull, ModelError
 from .cache import Ints
 from .draw import draw, uniform
 from .forward import Forward
-from .loading import end_tokens, load
+from .loading import context_of, end_tokens, load_pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -93,7 +93,7 @@ class LocalModel:
         """
         self.name = name
         self.tokenizer: PreTrainedTokenizerBase | None = tokenizer
-        limit = int(getattr(model.config, "max_position_embeddings", None) or 2048)
+        limit = context_of(model.config)
         self.context = min(limit, context or limit)
         self.version = 0
         self.stats = Stats()
@@ -127,8 +127,8 @@ class LocalModel:
 
         Raises UserError where nothing usable is found there.
         """
-        tokenizer = load(AutoTokenizer, path)
-        model = load(AutoModelForCausalLM, path, dtype=getattr(torch, config.dtype), attn_implementation="eager")
+        tokenizer = load_pretrained(AutoTokenizer, path)
+        model = load_pretrained(AutoModelForCausalLM, path, dtype=getattr(torch, config.dtype), attn_implementation="eager")
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(
             model.to(place),

@@ -22,7 +22,7 @@ from harness.envs.errors import UserError
 
 from ..types import Completion
 from .base import ContextFull, ModelError
-from .loading import end_tokens, load
+from .loading import context_of, end_tokens, load_pretrained
 from .vllm_start import arguments, check_installed, set_environment, why
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class VllmModel:
         Raises UserError where vLLM is missing or of another version, there is no model, or it does not start.
         """
         check_installed()
-        self.tokenizer: PreTrainedTokenizerBase | None = load(AutoTokenizer, path)
-        shape = load(AutoConfig, path)
-        limit = int(getattr(shape, "max_position_embeddings", None) or 2048)
+        self.tokenizer: PreTrainedTokenizerBase | None = load_pretrained(AutoTokenizer, path)
+        shape = load_pretrained(AutoConfig, path)
+        limit = context_of(shape)
         self.name, self.version = Path(path).name, 0
         self.context = min(limit, config.context or limit)
         self._vocabulary = int(shape.vocab_size)
