@@ -128,7 +128,9 @@ class LocalModel:
         Raises UserError where nothing usable is found there.
         """
         tokenizer = load_pretrained(AutoTokenizer, path)
-        model = load_pretrained(AutoModelForCausalLM, path, dtype=getattr(torch, config.dtype), attn_implementation="eager")
+        model = load_pretrained(
+            AutoModelForCausalLM, path, dtype=getattr(torch, config.dtype), attn_implementation="eager"
+        )
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(
             model.to(place),
