@@ -211,7 +211,7 @@ class _Episode:
         if base.seed is None:
             return base if longest == base.max_tokens else replace(base, max_tokens=longest)
         seed = turn_seed(base.seed, self.task.key, self.attempt, len(self.turns))
-        return Sampling(temperature=base.temperature, top_p=base.top_p, max_tokens=longest, seed=seed)
+        return replace(base, max_tokens=longest, seed=seed)
 
     def blame(self, error: Exception) -> tuple[Outcome, str]:
         """Whose fault it is, and one line about it."""

@@ -126,6 +126,7 @@ async def _play_rest(
         temperature=config.eval.temperature,
         top_p=config.sampling.top_p,
         max_tokens=config.sampling.max_tokens,
+        stop=config.sampling.stop,
         seed=config.run.seed,
     )
     try:
@@ -296,7 +297,12 @@ def watch(env: str, task: Task, model: str, console: Console) -> None:
                 agent=partial(make_agent, config.agent, hosts.spec),
                 model=player.model,
                 limits=config.limits,
-                sampling=Sampling(temperature=config.eval.temperature, max_tokens=config.sampling.max_tokens, seed=0),
+                sampling=Sampling(
+                    temperature=config.eval.temperature,
+                    max_tokens=config.sampling.max_tokens,
+                    stop=config.sampling.stop,
+                    seed=0,
+                ),
                 in_flight=1,
             )
             return await anext(aiter(stream))

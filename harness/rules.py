@@ -32,6 +32,9 @@ AT_LEAST: dict[str, float] = {
     "agent.max_steps": 1,
     "model.slots": 1,
     "model.threads": 1,
+    "model.context": 64,
+    "model.engines": 1,
+    "model.tensor_parallel": 1,
     "model.tiny.layers": 1,
     "model.tiny.width": 1,
     "model.tiny.heads": 1,
@@ -102,6 +105,7 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
             yield from _algorithm(config, given)
         yield from _idle(config, given)
         yield from _modes(config, given)
+        yield from _engine(config, given)
     yield from _world(config)
     yield from _names(config)
 
@@ -139,6 +143,12 @@ def _training(config: RunConfig) -> Iterator[tuple[str, str]]:
             "sampling.temperature",
             "0 makes all attempts of a group alike, so nothing can be learned from their differences; "
             "training samples above 0 (eval.temperature may be 0)",
+        )
+    if config.sampling.top_p < 1 and config.run.steps > 0:
+        yield (
+            "sampling.top_p",
+            f"{config.sampling.top_p:g} cuts off tokens that the trainer still counts, so its logprobs would not be the "
+            "sampler's; training samples from the whole distribution: leave it at 1",
         )
     tiny = config.model.tiny
     if tiny.heads > 0 and tiny.width % tiny.heads:
@@ -197,6 +207,32 @@ def _modes(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
                 f"explorers would hold weights {sync.interval - 1} steps old, and sync.staleness allows "
                 f"{sync.staleness}; make it at most {sync.staleness + 1}",
             )
+
+
+ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "model.engines": ("vllm",),
+    "model.tensor_parallel": ("vllm",),
+    "model.cache_gib": ("vllm",),
+    "model.dtype": ("local", "vllm"),
+    "model.threads": ("local", "vllm"),
+    "model.urls": ("vllm-server",),
+    "model.exchange": ("vllm-server",),
+}
+"""Settings that only some sampling engines heed."""
+
+
+def _engine(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Settings of the sampling engine."""
+    engine = config.model.engine
+    for path, engines in ONLY_FOR.items():
+        if engine not in engines and given(path, "model.engine"):
+            yield path, f"would be ignored: model.engine is '{engine}', and only {' and '.join(engines)} heed it"
+    if engine == "vllm-server" and not config.model.urls:
+        yield "model.urls", "is empty: model.engine=vllm-server needs the address of at least one running server"
+    if config.model.cache_gib is not None and not config.model.cache_gib > 0:
+        yield "model.cache_gib", f"must be greater than 0, not {config.model.cache_gib!r}"
+    if config.model.context is not None and config.sampling.max_tokens >= config.model.context:
+        yield "sampling.max_tokens", f"leaves no room for a prompt in model.context ({config.model.context})"
 
 
 def _world(config: RunConfig) -> Iterator[tuple[str, str]]:

@@ -244,6 +244,7 @@ class Explorer:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
+            stop=sampling.stop,
             seed=turn_seed(self._plan.run.seed, "slot", slot, 0),
         )
 
