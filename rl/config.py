@@ -44,7 +44,7 @@ class BufferConfig:
     """sqlite:///FILE, postgresql://..., redis://..., ray://NAME or memory://NAME; None keeps `buffer.db` in the run
     folder."""
     bound: int | None = None
-    """Groups that may wait to be trained on; explorers pause there. None sets no bound."""
+    """Groups that may wait for their first training step; explorers pause there. None sets no bound."""
     lease_seconds: float = 600.0
     """After this long a batch whose trainer is gone may be taken by another."""
     reward_seconds: float | None = None
@@ -54,6 +54,9 @@ class BufferConfig:
     less uses what is there (the rest is dropped and counted when the group is taken)."""
     reuse: int | None = 1
     """Steps that may train on the same group; None sets no limit."""
+    keep: int | None = None
+    """Training steps after which trained and stale groups are deleted; None keeps them. Going back further than that
+    plays them again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import importlib
 
-from harness.envs.errors import UnknownName
+from harness.envs.errors import UnknownName, UserError
 
 from ..config import BufferConfig
 from .base import Buffer
 
 STORES = {
+    "memory": "harness.rl.buffer.memory:MemoryBuffer",
+    "ray": "harness.rl.buffer.ray_queue:RayBuffer",
     "sqlite": "harness.rl.buffer.sql:SqlBuffer",
+    "postgresql": "harness.rl.buffer.sql:SqlBuffer",
+    "redis": "harness.rl.buffer.redis:RedisBuffer",
+    "rediss": "harness.rl.buffer.redis:RedisBuffer",
 }
 """Scheme of a URL -> class, called with (url, config, staleness=...)."""
 
@@ -24,5 +29,12 @@ def open_buffer(url: str, config: BufferConfig, *, staleness: int | None = None)
     if scheme not in STORES:
         raise UnknownName("buffer", scheme, STORES, hint=f"buffer.url is '{url}'.")
     module, _, name = STORES[scheme].partition(":")
-    opened: Buffer = getattr(importlib.import_module(module), name)(url, config, staleness=staleness)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("harness"):
+            raise
+        hint = f"Install it with `pip install 'harness[{scheme.removesuffix('s')}]'`."
+        raise UserError(f"buffer.url: {scheme}:// needs the package {error.name}. {hint}") from error
+    opened: Buffer = getattr(found, name)(url, config, staleness=staleness)
     return opened

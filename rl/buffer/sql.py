@@ -76,6 +76,7 @@ _groups = sa.Table(
 )
 sa.Index("groups_in_order", _groups.c.state, _groups.c.priority.desc(), _groups.c.id)
 sa.Index("groups_by_age", _groups.c.state, _groups.c.oldest)
+sa.Index("groups_by_step", _groups.c.step)
 _bodies = sa.Table(
     "bodies",
     _tables,
@@ -182,7 +183,7 @@ class SqlBuffer:
             return max(0, self._config.bound - self._queued(db))
 
     def _queued(self, db: Connection) -> int:
-        query = sa.select(sa.func.count()).where(_groups.c.state.in_((WAITING, READY)))
+        query = sa.select(sa.func.count()).where(_groups.c.state.in_((WAITING, READY)), _groups.c.uses == 0)
         return int(db.scalar(query) or 0)
 
     def stored(self, names: Sequence[str]) -> set[str]:
@@ -274,6 +275,13 @@ class SqlBuffer:
                 why = "has been acknowledged already" if state == TRAINED else "is not leased to this trainer"
                 raise ValueError(f"step {step} {why}")
             self._settle(db, [step])
+            if self._config.keep is not None:
+                self._forget(db, step - self._config.keep)
+
+    def _forget(self, db: Connection, step: int) -> None:
+        """Delete the bodies whose last step was `step`; their heads stay."""
+        done = sa.select(_groups.c.id).where(_groups.c.step == step, _groups.c.state.in_((TRAINED, STALE)))
+        db.execute(sa.delete(_bodies).where(_bodies.c.group_id.in_(done)))
 
     def _settle(self, db: Connection, steps: Sequence[int]) -> None:
         """Leased groups of steps that have been trained on: ready where they may be used again."""
@@ -290,6 +298,10 @@ class SqlBuffer:
             db.execute(sa.update(_steps).where(earlier).values(state=TRAINED, owner=None, until=None))
             self._settle(db, done)
             later = db.scalars(sa.select(_steps.c.step).where(_steps.c.step >= step)).all()
+            lost = sa.and_(_groups.c.step >= step, _groups.c.id.not_in(sa.select(_bodies.c.group_id)))
+            for table in (_uses, _rewards):
+                db.execute(sa.delete(table).where(table.c.group_id.in_(sa.select(_groups.c.id).where(lost))))
+            db.execute(sa.delete(_groups).where(lost))  # to be played again
             self._give_back(db, later)
             fresh = sa.and_(_groups.c.state == STALE, _groups.c.step >= step)
             back = sa.case((_groups.c.open, WAITING), else_=READY)

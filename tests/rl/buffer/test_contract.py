@@ -216,3 +216,15 @@ class TestBuffer:
         assert [names(buffer.take(step, 2, 0)) for step in (1, 2)] == [["0", "2"], None]
         buffer.acknowledge(1)
         assert names(buffer.take(2, 2, 0)) == ["1", "2"]
+
+    def test_deletes_what_nobody_will_go_back_to(self, store: Any, make: Any) -> None:
+        buffer = store.open(keep=1, staleness=5)
+        buffer.put([make.group(str(i)) for i in range(4)] + [make.group("old", version=-9)])
+        for step in range(3):
+            buffer.take(step, 1, 0)
+            buffer.acknowledge(step)
+        assert buffer.counts() == counts(ready=1, trained=3, stale=1)
+        assert buffer.stored(["0", "1", "2", "old"]) == {"0", "1", "2", "old"}
+        assert buffer.rewind(1) == 2
+        assert buffer.stored(["0", "1", "2", "old"]) == {"0", "2", "old"}  # 1 is to be played again
+        assert names(buffer.take(1, 2, 0)) == ["2", "3"]
