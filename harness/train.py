@@ -133,7 +133,7 @@ class _Training:
             self.display.update(len(losses), figures)
 
     async def _reinforce(self, place: Place, trainer: Handle, monitor: Monitor, base: Path, done: int) -> None:
-        from harness.rl.buffer.sql import SqlBuffer
+        from harness.rl.buffer.registry import open_buffer
         from harness.rl.loop import Loop
 
         config, run = self.config, self.run
@@ -149,7 +149,7 @@ class _Training:
             figures["tokens/s"] = f"{metrics['tokens_per_second']:,.0f}"
             self.display.update(version, figures)
 
-        buffer = SqlBuffer(run.buffer_url)
+        buffer = open_buffer(run.buffer_url, config.buffer, staleness=config.sync.staleness)
         loop = Loop(
             plan=config,
             folder=base,

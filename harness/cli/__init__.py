@@ -15,7 +15,7 @@ import typer
 from harness.envs.errors import UserError
 
 from .. import __version__
-from . import boards, doctor, evaluation, runs, training, worlds
+from . import boards, doctor, evaluation, rewards, runs, training, worlds
 from .options import complain
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command()(training.resume)
 app.command("eval")(evaluation.evaluate)
 app.command()(runs.runs)
 app.command()(runs.show)
+app.command()(rewards.rewards)
 app.command()(boards.board)
 app.add_typer(worlds.app, name="env")
 app.add_typer(doctor.app, name="doctor")

@@ -150,7 +150,7 @@ class Ledger:
             raise ValueError(f"step {step} has been trained on already")
         if found is not None and found.owner == terms.owner:
             found.until = now + terms.lease_seconds
-            return self._taken(found)
+            return self.read(terms, found.groups)
         if found is not None and not self._over(found, now):
             raise UserError(
                 f"{self.where}: step {step} is being trained on by another trainer, {found.owner}. Two trainers "
@@ -170,10 +170,7 @@ class Ledger:
             head.uses += 1
             head.open = False
         self._steps[step] = _Step(terms.owner, now + terms.lease_seconds, [h.name for h in chosen])
-        return self._taken(self._steps[step])
-
-    def _taken(self, step: _Step) -> Taken:
-        return [(h.name, h.body, h.size, h.rewards) for h in (self._groups[n] for n in step.groups)]
+        return self.read(terms, self._steps[step].groups)
 
     def acknowledge(self, terms: Terms, step: int) -> list[str]:
         """The bodies that are no longer wanted."""
@@ -256,6 +253,13 @@ class Ledger:
         for name, values in utilities.items():
             if name in self._groups:
                 self._groups[name].utilities.update(values)
+
+    def names(self, terms: Terms) -> list[str]:
+        whole = (h for h in self._groups.values() if h.body and not h.open)
+        return [h.name for h in sorted(whole, key=lambda h: h.number)]
+
+    def read(self, terms: Terms, names: Sequence[str]) -> Taken:
+        return [(h.name, h.body, h.size, h.rewards) for h in (self._groups[n] for n in names)]
 
     def counts(self, terms: Terms) -> dict[str, int]:
         found = dict.fromkeys(STATES, 0)

@@ -68,11 +68,17 @@ class BooksBuffer:
         if not self._look("promising", time.time(), step, count):
             return None
         taken: Taken | None = self._change("take", time.time(), step, count, version)
-        if taken is None:
-            return None
+        return None if taken is None else sorted(self._read(taken), key=by_name)
+
+    def _read(self, taken: Taken) -> list[ExperienceGroup]:
         bodies = self._books.bodies([body for _, body, _, _ in taken])
-        groups = (settled(decode(b), rewards) for b, (_, _, _, rewards) in zip(bodies, taken, strict=True))
-        return sorted(groups, key=by_name)
+        return [settled(decode(b), rewards) for b, (_, _, _, rewards) in zip(bodies, taken, strict=True)]
+
+    def names(self) -> list[str]:
+        return list(self._look("names"))
+
+    def read(self, names: Sequence[str]) -> list[ExperienceGroup]:
+        return self._read(self._look("read", list(names)))
 
     def acknowledge(self, step: int) -> None:
         self._change("acknowledge", step)

@@ -246,12 +246,26 @@ class SqlBuffer:
                 old = sa.and_(_groups.c.state == state, _groups.c.oldest < version - self._staleness)
                 db.execute(sa.update(_groups).where(old).values(state=STALE, step=step))
 
+    def names(self) -> list[str]:
+        whole = sa.select(_groups.c.name).join(_bodies, _bodies.c.group_id == _groups.c.id)
+        with self._read() as db:
+            return list(db.scalars(whole.where(sa.not_(_groups.c.open)).order_by(_groups.c.id)))
+
+    def read(self, names: Sequence[str]) -> list[ExperienceGroup]:
+        found: dict[str, ExperienceGroup] = {}
+        for chunk in _chunks(names):
+            ids = sa.select(_groups.c.id).where(_groups.c.name.in_(chunk))
+            found |= {g.group: g for g in self._bodies_of(ids)}
+        return [found[name] for name in names]
+
     def _stored(self, step: int) -> list[ExperienceGroup]:
+        return sorted(self._bodies_of(sa.select(_uses.c.group_id).where(_uses.c.step == step)), key=by_name)
+
+    def _bodies_of(self, ids: sa.Select[Any]) -> list[ExperienceGroup]:
         query = sa.select(_groups.c.id, _groups.c.name, _groups.c.size, _bodies.c.data)
-        query = query.join_from(_uses, _groups, _uses.c.group_id == _groups.c.id)
-        query = query.join(_bodies, _bodies.c.group_id == _groups.c.id, isouter=True).where(_uses.c.step == step)
+        query = query.join(_bodies, _bodies.c.group_id == _groups.c.id, isouter=True).where(_groups.c.id.in_(ids))
         lagged = sa.select(_rewards.c.group_id, _rewards.c.key, _rewards.c.attempt, _rewards.c.reward)
-        lagged = lagged.join_from(_uses, _rewards, _uses.c.group_id == _rewards.c.group_id).where(_uses.c.step == step)
+        lagged = lagged.where(_rewards.c.group_id.in_(ids))
         rewards: defaultdict[int, dict[str, tuple[int, float | None]]] = defaultdict(dict)
         groups = []
         with self._read() as db:
@@ -261,11 +275,11 @@ class SqlBuffer:
                 try:
                     group = decode(data or b"")
                 except Damaged as e:
-                    raise self._damaged(f"group '{name}' of step {step} is damaged: {e}") from e
+                    raise self._damaged(f"group '{name}' is damaged: {e}") from e
                 if (group.group, len(group.experiences)) != (name, size):
-                    raise self._damaged(f"group '{name}' of step {step} is damaged: it is another one")
+                    raise self._damaged(f"group '{name}' is damaged: it is another one")
                 groups.append(settled(group, rewards[id_]))
-        return sorted(groups, key=by_name)
+        return groups
 
     def acknowledge(self, step: int) -> None:
         mine = sa.and_(_steps.c.step == step, _steps.c.state == LEASED, _steps.c.owner == self._owner)
