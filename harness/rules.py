@@ -63,6 +63,11 @@ AT_LEAST: dict[str, float] = {
     "sync.offset": 0,
     "sync.staleness": 0,
     "explorer.oversample": 1,
+    "buffer.bound": 1,
+    "buffer.lease_seconds": 0,
+    "buffer.reward_seconds": 0,
+    "buffer.reuse": 1,
+    "buffer.keep": 1,
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
@@ -103,6 +108,7 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
         yield from _training(config)
         if config.run.steps > 0:
             yield from _algorithm(config, given)
+            yield from _buffer(config, given)
         yield from _idle(config, given)
         yield from _modes(config, given)
         yield from _engine(config, given)
@@ -147,8 +153,8 @@ def _training(config: RunConfig) -> Iterator[tuple[str, str]]:
     if config.sampling.top_p < 1 and config.run.steps > 0:
         yield (
             "sampling.top_p",
-            f"{config.sampling.top_p:g} cuts off tokens that the trainer still counts, so its logprobs would not be the "
-            "sampler's; training samples from the whole distribution: leave it at 1",
+            f"{config.sampling.top_p:g} cuts off tokens that the trainer still counts, so its logprobs would not be "
+            "the sampler's; training samples from the whole distribution: leave it at 1",
         )
     tiny = config.model.tiny
     if tiny.heads > 0 and tiny.width % tiny.heads:
@@ -163,6 +169,33 @@ def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     from harness.rl.algorithm import presets
 
     yield from presets.check(config.algorithm, config.explorer, config.trainer, config.sync, given=given)
+
+
+def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    buffer, groups, every = config.buffer, config.explorer.groups, config.trainer.checkpoint_every
+    own = ":" in buffer.strategy
+    if buffer.strategy not in ("fifo", "priority") and not own:
+        yield "buffer.strategy", str(UnknownName("strategy", buffer.strategy, ("fifo", "priority", "module:Class")))
+    if buffer.strategy == "priority" and not buffer.weights:
+        yield "buffer.weights", "priority needs at least one, such as {reward_std: 1.0}"
+    if buffer.strategy != "priority" and given("buffer.weights", "buffer.strategy"):
+        yield "buffer.weights", "would be ignored: only buffer.strategy=priority weighs utilities"
+    if not own and given("buffer.options", "buffer.strategy"):
+        yield "buffer.options", "would be ignored: they are for a strategy of your own (module:Class)"
+    if not 0 < buffer.reward_share <= 1:
+        yield "buffer.reward_share", f"must be greater than 0 and at most 1, not {buffer.reward_share!r}"
+    if buffer.bound is not None and buffer.bound < groups:
+        yield "buffer.bound", f"a batch of {groups} groups (explorer.groups) would never fit; make it larger"
+    if buffer.keep is not None and buffer.keep < every:
+        why = f"the newest checkpoint may be {every} steps back (trainer.checkpoint_every)"
+        yield "buffer.keep", f"{why}, and what was trained since then must still be there; make it larger"
+    if len({s.name for s in buffer.sources}) != len(buffer.sources):
+        yield "buffer.sources", "two of them have one name"
+    for i, source in enumerate(buffer.sources):
+        if not 0 < source.share <= 1:
+            yield f"buffer.sources.{i}.share", f"must be greater than 0 and at most 1, not {source.share!r}"
+    if (buffer.url or "").startswith("memory:") and config.run.place != "inline":
+        yield "buffer.url", "memory:// is one process's own, and run.place=ray has several; take ray://NAME, or inline"
 
 
 def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:

@@ -38,6 +38,8 @@ from .config import RunConfig
 from .load import dump, reload
 
 RESERVED = frozenset({"latest", "evals"})
+SERVERS = ("postgresql", "redis", "rediss")
+"""Kinds of buffer that hold many runs."""
 
 
 def root() -> Path:
@@ -127,8 +129,14 @@ class RunFolder:
 
     @property
     def buffer_url(self) -> str:
-        """Where its experiences wait: `buffer.url`, or a file of its own."""
-        return self.config().buffer.url or f"sqlite:///{(self.path / 'buffer.db').resolve()}"
+        """Where its experiences are: `buffer.url`, on a server under a name that no other run has had."""
+        url = self.config().buffer.url
+        if url is None:
+            return f"sqlite:///{(self.path / 'buffer.db').resolve()}"
+        own = f"{self.name}-{re.sub(r'[^0-9]', '', str(self.resolved()['started']))[:14]}"
+        if url.partition(":")[0] in SERVERS and "run=" not in url:
+            return f"{url}{'&' if '?' in url else '?'}run={own}"
+        return f"{url}{own}" if url in ("memory://", "ray://") else url
 
     @property
     def metrics(self) -> Path:
