@@ -131,7 +131,7 @@ class _Episode:
             self.in_world += perf_counter() - start
         self.phase = "agent"
         self.task_type = str(info.get("task_type", ""))
-        chat.add(*agent.start(self.opening, info))
+        chat.add(*agent.start(self.opening, info, chat.offer))
         while len(turns) < agent.max_steps:
             prompt = chat.prompt()
             sent, restarted = chat.sent, chat.restarted
@@ -211,7 +211,7 @@ class _Episode:
         if base.seed is None:
             return base if longest == base.max_tokens else replace(base, max_tokens=longest)
         seed = turn_seed(base.seed, self.task.key, self.attempt, len(self.turns))
-        return Sampling(temperature=base.temperature, top_p=base.top_p, max_tokens=longest, seed=seed)
+        return replace(base, max_tokens=longest, seed=seed)
 
     def blame(self, error: Exception) -> tuple[Outcome, str]:
         """Whose fault it is, and one line about it."""

@@ -71,6 +71,13 @@ class Buffer(Protocol):
         nothing.
         """
 
+    def names(self) -> list[str]:
+        """Every group that could be trained on now or could once be, in the order of arrival: not those that wait for
+        rewards, nor those that were deleted."""
+
+    def read(self, names: Sequence[str]) -> list[ExperienceGroup]:
+        """These groups (of `names()`), as they are trained on; changes nothing. Raises KeyError for others."""
+
     def reward(self, key: str, value: float) -> bool:
         """Set the reward of the attempt that experience `key` belongs to, which was put without one.
 

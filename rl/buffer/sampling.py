@@ -21,6 +21,8 @@ UTILITIES = ("reward_mean", "reward_std", "version", "length", USES)
 
 def weights_of(config: BufferConfig) -> dict[str, float]:
     """{utility: weight} of the chosen strategy; empty where arrival alone decides."""
+    if config.strategy == "priority":
+        return dict(config.weights)
     return {} if config.reuse == 1 else {USES: -1.0}  # pass after pass
 
 

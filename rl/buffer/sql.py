@@ -76,6 +76,7 @@ _groups = sa.Table(
 )
 sa.Index("groups_in_order", _groups.c.state, _groups.c.priority.desc(), _groups.c.id)
 sa.Index("groups_by_age", _groups.c.state, _groups.c.oldest)
+sa.Index("groups_by_step", _groups.c.step)
 _bodies = sa.Table(
     "bodies",
     _tables,
@@ -182,7 +183,7 @@ class SqlBuffer:
             return max(0, self._config.bound - self._queued(db))
 
     def _queued(self, db: Connection) -> int:
-        query = sa.select(sa.func.count()).where(_groups.c.state.in_((WAITING, READY)))
+        query = sa.select(sa.func.count()).where(_groups.c.state.in_((WAITING, READY)), _groups.c.uses == 0)
         return int(db.scalar(query) or 0)
 
     def stored(self, names: Sequence[str]) -> set[str]:
@@ -245,12 +246,26 @@ class SqlBuffer:
                 old = sa.and_(_groups.c.state == state, _groups.c.oldest < version - self._staleness)
                 db.execute(sa.update(_groups).where(old).values(state=STALE, step=step))
 
+    def names(self) -> list[str]:
+        whole = sa.select(_groups.c.name).join(_bodies, _bodies.c.group_id == _groups.c.id)
+        with self._read() as db:
+            return list(db.scalars(whole.where(sa.not_(_groups.c.open)).order_by(_groups.c.id)))
+
+    def read(self, names: Sequence[str]) -> list[ExperienceGroup]:
+        found: dict[str, ExperienceGroup] = {}
+        for chunk in _chunks(names):
+            ids = sa.select(_groups.c.id).where(_groups.c.name.in_(chunk))
+            found |= {g.group: g for g in self._bodies_of(ids)}
+        return [found[name] for name in names]
+
     def _stored(self, step: int) -> list[ExperienceGroup]:
+        return sorted(self._bodies_of(sa.select(_uses.c.group_id).where(_uses.c.step == step)), key=by_name)
+
+    def _bodies_of(self, ids: sa.Select[Any]) -> list[ExperienceGroup]:
         query = sa.select(_groups.c.id, _groups.c.name, _groups.c.size, _bodies.c.data)
-        query = query.join_from(_uses, _groups, _uses.c.group_id == _groups.c.id)
-        query = query.join(_bodies, _bodies.c.group_id == _groups.c.id, isouter=True).where(_uses.c.step == step)
+        query = query.join(_bodies, _bodies.c.group_id == _groups.c.id, isouter=True).where(_groups.c.id.in_(ids))
         lagged = sa.select(_rewards.c.group_id, _rewards.c.key, _rewards.c.attempt, _rewards.c.reward)
-        lagged = lagged.join_from(_uses, _rewards, _uses.c.group_id == _rewards.c.group_id).where(_uses.c.step == step)
+        lagged = lagged.where(_rewards.c.group_id.in_(ids))
         rewards: defaultdict[int, dict[str, tuple[int, float | None]]] = defaultdict(dict)
         groups = []
         with self._read() as db:
@@ -260,11 +275,11 @@ class SqlBuffer:
                 try:
                     group = decode(data or b"")
                 except Damaged as e:
-                    raise self._damaged(f"group '{name}' of step {step} is damaged: {e}") from e
+                    raise self._damaged(f"group '{name}' is damaged: {e}") from e
                 if (group.group, len(group.experiences)) != (name, size):
-                    raise self._damaged(f"group '{name}' of step {step} is damaged: it is another one")
+                    raise self._damaged(f"group '{name}' is damaged: it is another one")
                 groups.append(settled(group, rewards[id_]))
-        return sorted(groups, key=by_name)
+        return groups
 
     def acknowledge(self, step: int) -> None:
         mine = sa.and_(_steps.c.step == step, _steps.c.state == LEASED, _steps.c.owner == self._owner)
@@ -274,6 +289,13 @@ class SqlBuffer:
                 why = "has been acknowledged already" if state == TRAINED else "is not leased to this trainer"
                 raise ValueError(f"step {step} {why}")
             self._settle(db, [step])
+            if self._config.keep is not None:
+                self._forget(db, step - self._config.keep)
+
+    def _forget(self, db: Connection, step: int) -> None:
+        """Delete the bodies whose last step was `step`; their heads stay."""
+        done = sa.select(_groups.c.id).where(_groups.c.step == step, _groups.c.state.in_((TRAINED, STALE)))
+        db.execute(sa.delete(_bodies).where(_bodies.c.group_id.in_(done)))
 
     def _settle(self, db: Connection, steps: Sequence[int]) -> None:
         """Leased groups of steps that have been trained on: ready where they may be used again."""
@@ -290,6 +312,10 @@ class SqlBuffer:
             db.execute(sa.update(_steps).where(earlier).values(state=TRAINED, owner=None, until=None))
             self._settle(db, done)
             later = db.scalars(sa.select(_steps.c.step).where(_steps.c.step >= step)).all()
+            lost = sa.and_(_groups.c.step >= step, _groups.c.id.not_in(sa.select(_bodies.c.group_id)))
+            for table in (_uses, _rewards):
+                db.execute(sa.delete(table).where(table.c.group_id.in_(sa.select(_groups.c.id).where(lost))))
+            db.execute(sa.delete(_groups).where(lost))  # to be played again
             self._give_back(db, later)
             fresh = sa.and_(_groups.c.state == STALE, _groups.c.step >= step)
             back = sa.case((_groups.c.open, WAITING), else_=READY)

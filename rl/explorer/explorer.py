@@ -75,7 +75,12 @@ class Explorer:
         world = world_class(plan.env.name)
         self._success = world.world.success
         self._tasks = world.tasks(plan.env.split, **plan.env.options)
-        hosts = HostPool(plan.env.name, size=os.cpu_count() or 1, step_seconds=plan.limits.step_seconds)
+        hosts = HostPool(
+            plan.env.name,
+            size=os.cpu_count() or 1,
+            step_seconds=plan.limits.step_seconds,
+            faults=plan.env.faults,
+        )
         self._episodes = Episodes(
             hosts=hosts, agent=lambda: make(agent, hosts.spec), model=self._model, limits=plan.limits
         )
@@ -246,6 +251,7 @@ class Explorer:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
+            stop=sampling.stop,
             seed=turn_seed(self._plan.run.seed, "slot", slot, 0),
         )
 

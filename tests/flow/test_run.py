@@ -21,6 +21,14 @@ from harness.train import resume, train
 Small = Callable[..., RunConfig]
 
 
+def test_a_run_may_keep_its_experiences_in_memory(small: Small) -> None:
+    config = small("buffer.url=memory://", "buffer.bound=4", "warmup.stages=[]", "eval.n=1", "run.place=inline")
+    run = RunFolder.create(config, "memory")
+    train(config, run)
+    assert steps(run) == [1, 2, 3, 4]
+    assert not (run.path / "buffer.db").exists()
+
+
 def counts(run: RunFolder) -> dict[str, int]:
     buffer = SqlBuffer(run.buffer_url)
     try:

