@@ -127,7 +127,14 @@ def bare_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, micro: l
     optimizer.zero_grad()
 
 
-def against_trl(engine: LocalEngine, folder: Path, made: Sequence[Experience], python: str | None, rounds: int) -> None:
+def against_trl(
+    engine: LocalEngine,
+    folder: Path,
+    made: Sequence[Experience],
+    python: str | None,
+    rounds: int,
+    micro_rows: Sequence[int],
+) -> None:
     if python is None:
         print("vs_trl: not measured, no Python with TRL was given (--trl)")
         return
