@@ -126,7 +126,7 @@ class _Episode:
             self.in_world += perf_counter() - start
         self.phase = "agent"
         self.task_type = str(info.get("task_type", ""))
-        chat.add(*agent.start(self.opening, info))
+        chat.add(*agent.start(self.opening, info, chat.offer))
         while len(turns) < agent.max_steps:
             prompt = chat.prompt()
             sent, restarted = chat.sent, chat.restarted

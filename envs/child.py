@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,8 @@ class ChildDied(Exception):
 class Child:
     """`python -m module ARGUMENTS... FD`, started at once. Use either `ask` or `ask_async` at a time."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        """`env` goes on top of this process's environment."""
         mine, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -46,6 +47,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # prints of the child must not mix with this process's output
                 pass_fds=(theirs.fileno(),),
+                env=None if env is None else {**os.environ, **env},
                 start_new_session=True,  # Ctrl-C is the parent's to handle; a kill reaches grandchildren too
             )
         self._socket = mine
@@ -172,6 +174,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, (set, frozenset)):
         return sorted(value)
+    if isinstance(value, Sequence):
+        return list(value)
     if hasattr(value, "items"):
         return dict(value.items())
     raise TypeError(f"{type(value).__name__} is not plain data (text, numbers, lists, mappings)")

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.agents.models.base import Sampling
-from harness.agents.prompts import prompt
+from harness.agents.prompts import prompt_of
 from harness.agents.registry import make as make_agent
 from harness.agents.rollout import Job, rollouts
 from harness.agents.types import Trajectory
@@ -30,19 +30,20 @@ from harness.envs.base import Task, WorldSpec
 from harness.envs.errors import UserError
 from harness.envs.host import HostPool
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
 from . import __version__, machine
 from .config import RunConfig
 from .display import Display
 from .leaderboard.entry import Entry, EntryWriter, Record
-from .leaderboard.score import Proportion, Scores, succeeded
+from .leaderboard.score import Proportion, Result, Scores
 from .load import default_recipe, load, reload
 from .players import Player, Source, open_player, source, tokenizer_hash
 from .runs import root, writing
 from .transcript import print_episode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 EVALUATED = ("env.", "agent.", "model.", "sampling.", "limits.", "eval.", "run.seed")
 """Settings that an evaluation reads."""
@@ -50,7 +51,7 @@ EVALUATED = ("env.", "agent.", "model.", "sampling.", "limits.", "eval.", "run.s
 
 def held_out(config: RunConfig) -> Sequence[Task]:
     """The tasks that `eval` asks for: the first `eval.n` of `env.eval_split`. Raises UserError."""
-    tasks = world_class(config.env.name).tasks(config.env.eval_split, **config.env.options)
+    tasks = tasks_of(world_class(config.env.name), config.env.eval_split, config.env.options)
     if not len(tasks):
         raise UserError(f"the split '{config.env.eval_split}' of '{config.env.name}' has no tasks.")
     return [tasks[i] for i in range(min(config.eval.n, len(tasks)))]
@@ -59,8 +60,8 @@ def held_out(config: RunConfig) -> Sequence[Task]:
 def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Record:
     """Everything that moves the score of `player` on `tasks`."""
     world = world_class(config.env.name).world
-    template = prompt(config.agent.prompt)
-    text = "\0".join((template.system, template.opening, world.instructions))
+    template = prompt_of(config.agent)
+    text = "\0".join((template.system, template.opening, template.tools, world.instructions))
     return Record(
         model=player.name,
         model_digest=player.digest,
@@ -69,9 +70,11 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         tokenizer_hash=tokenizer_hash(player.model.tokenizer),
         env=config.env.name,
         world_version=world.version,
+        grader_version=world.grader_version,
         split=config.env.eval_split,
-        options=dict(config.env.options),
+        options=dict(config.env.options) | ({"faults": asdict(config.env.faults)} if config.env.faults.any else {}),
         task_ids=[task.id for task in tasks],
+        repeats=config.eval.repeats,
         success_at=world.success,
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
@@ -104,16 +107,23 @@ async def evaluate(
 async def _play_rest(
     player: Player, config: RunConfig, tasks: Sequence[Task], writer: EntryWriter, display: Display | None
 ) -> None:
-    rest = [task for task in tasks if task.id not in writer.done]
-    progress = _Progress(config, list(writer.done.values()))
+    jobs = (Job(task=task, attempt=number) for number in range(config.eval.repeats) for task in tasks)
+    rest = [job for job in jobs if (job.task.id, job.attempt) not in writer.done]
+    progress = _Progress(writer.done.values())
     if display is not None:
-        display.phase(f"{player.name} on {config.env.name} {config.env.eval_split}", len(tasks), len(writer.done))
+        total = len(rest) + len(writer.done)
+        display.phase(f"{player.name} on {config.env.name} {config.env.eval_split}", total, len(writer.done))
     if not rest:
         return
     began = {"began": _now(), "episodes_before": len(writer.done), "commit": machine.commit()}
     writer.sitting(began | {"versions": machine.versions(), "hardware": machine.hardware()})
     in_flight = min(config.model.slots, len(rest))
-    hosts = HostPool(config.env.name, size=min(in_flight, 2 * machine.cores()), step_seconds=config.limits.step_seconds)
+    hosts = HostPool(
+        config.env.name,
+        size=min(in_flight, 2 * machine.cores()),
+        step_seconds=config.limits.step_seconds,
+        faults=config.env.faults,
+    )
     sampling = Sampling(
         temperature=config.eval.temperature,
         top_p=config.sampling.top_p,
@@ -122,7 +132,7 @@ async def _play_rest(
     )
     try:
         stream = rollouts(
-            (Job(task=task) for task in rest),
+            rest,
             hosts=hosts,
             agent=partial(make_agent, config.agent, hosts.spec),
             model=player.model,
@@ -132,8 +142,7 @@ async def _play_rest(
         )
         async with aclosing(stream) as finished:
             async for trajectory in finished:
-                writer.add(trajectory)
-                progress.see(trajectory)
+                progress.see(writer.add(trajectory))
                 if display is not None:
                     display.update(len(writer.done), progress.figures())
     finally:
@@ -144,19 +153,18 @@ async def _play_rest(
 class _Progress:
     """Figures so far."""
 
-    def __init__(self, config: RunConfig, before: Sequence[Trajectory]) -> None:
-        self._success_at = world_class(config.env.name).world.success
+    def __init__(self, before: Iterable[Result]) -> None:
         self._began = time.monotonic()
         self._sampled = self._prompted = 0
         self._scored = self._won = 0
         self._lost: Counter[str] = Counter()
-        for trajectory in before:
-            self._count(trajectory)
+        for result in before:
+            self._count(result)
 
-    def see(self, trajectory: Trajectory) -> None:
-        self._count(trajectory)
-        self._sampled += sum(len(t.completion.tokens) for t in trajectory.turns)
-        self._prompted += sum(len(t.prompt_tokens) for t in trajectory.turns)
+    def see(self, result: Result) -> None:
+        self._count(result)
+        self._sampled += result.sampled_tokens
+        self._prompted += result.prompt_tokens
 
     def figures(self) -> dict[str, str]:
         figures = {"success": str(Proportion(successes=self._won, n=self._scored))}
@@ -170,12 +178,12 @@ class _Progress:
         seconds = round(time.monotonic() - self._began, 3)
         return {"seconds": seconds, "prompt_tokens": self._prompted, "sampled_tokens": self._sampled}
 
-    def _count(self, trajectory: Trajectory) -> None:
-        if trajectory.scored:
+    def _count(self, result: Result) -> None:
+        if result.scored:
             self._scored += 1
-            self._won += succeeded(trajectory, self._success_at)
+            self._won += result.success
         else:
-            self._lost[str(trajectory.outcome)] += 1
+            self._lost[str(result.outcome)] += 1
 
 
 def evaluate_command(

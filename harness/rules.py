@@ -22,7 +22,10 @@ Layer = Callable[[str], int]
 Given = Callable[[str, str], bool]
 """(path, because) -> whether the setting was given on purpose, knowing the choice at `because`."""
 
+FAULTS = tuple(f"env.faults.{kind}" for kind in ("slow", "hang", "error", "exit", "garbage", "lost"))
+
 AT_LEAST: dict[str, float] = {
+    **dict.fromkeys(FAULTS, 0),
     "run.seed": 0,
     "run.steps": 0,
     "agent.observation_chars": 1,
@@ -59,6 +62,7 @@ AT_LEAST: dict[str, float] = {
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
+    "eval.repeats": 1,
     "eval.temperature": 0,
     **{
         f"{section}.optimizer.{name}": 0
@@ -67,6 +71,7 @@ AT_LEAST: dict[str, float] = {
     },
 }
 POSITIVE = (
+    "env.faults.slow_seconds",
     "sampling.top_p",
     "limits.episode_seconds",
     "limits.step_seconds",
@@ -115,6 +120,8 @@ def _bounds(config: RunConfig) -> Iterator[tuple[str, str]]:
             yield f"warmup.stages.{i}.episodes", f"must be at least 1, not {stage.episodes}; leave the stage out"
         if stage.turns < 0:
             yield f"warmup.stages.{i}.turns", f"must be at least 0, not {stage.turns}"
+    if config.env.faults.total > 1:
+        yield "env.faults", f"are shares of a world's answers and at most 1 together, not {config.env.faults.total:g}"
     if config.warmup.noise < 0:
         yield "warmup.noise", f"must be at least 0, not {config.warmup.noise!r}"
 
@@ -152,6 +159,11 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         for name in ("passes", "batch_tokens", "noise", "options", "optimizer"):
             if given(f"warmup.{name}", "warmup.stages"):
                 yield f"warmup.{name}", "would be ignored: warmup.stages is empty, so there is no warm-up"
+    faults = config.env.faults
+    if given("env.faults.slow_seconds", "env.faults.slow") and not faults.slow:
+        yield "env.faults.slow_seconds", "would be ignored: env.faults.slow is 0"
+    if given("env.faults.seed", "env.faults") and not faults.any:
+        yield "env.faults.seed", "would be ignored: there are no faults"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
     if config.trainer.engine == "local" and config.trainer.ranks > 1:
@@ -179,19 +191,23 @@ def _world(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
     from harness.agents.models.registry import ENGINES as SAMPLERS
-    from harness.agents.prompts import PROMPTS
+    from harness.agents.prompts import PROMPTS, prompt_of
     from harness.agents.registry import AGENTS
     from harness.rl.trainer.engine import ENGINES as TRAINERS
 
     tables: dict[str, Mapping[str, object]] = {
         "agent.name": AGENTS,
-        "agent.prompt": PROMPTS,
         "model.engine": SAMPLERS,
         "trainer.engine": TRAINERS,
     }
     for path, table in tables.items():
         if (name := value(config, path)) not in table:
             yield path, str(UnknownName("name", name, table))
+    if config.agent.prompt is not None or config.agent.name in PROMPTS:
+        try:
+            prompt_of(config.agent)
+        except UserError as e:
+            yield "agent.prompt", str(e)
     dtypes = ("float32", "bfloat16")
     if config.model.dtype not in dtypes:
         yield "model.dtype", str(UnknownName("type", config.model.dtype, dtypes))

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.envs.errors import UserError
+from harness.envs.registry import world_class
 
 from . import machine
 from .config import RunConfig
@@ -98,9 +99,11 @@ class _Training:
         initial = self.run.checkpoint("initial")
         if "initial" not in self.run.labels():
             from harness.agents.models.tiny import make_tiny
-            from harness.envs.registry import world_class
+            from harness.agents.prompts import prompt
 
-            texts = world_class(self.config.env.name).texts()
+            world = world_class(self.config.env.name)
+            told = prompt(self.config.agent.prompt).system.format(instructions=world.world.instructions)
+            texts = [*world.texts(), *([told] if told else [])]  # what is told has words of its own
             make_tiny(initial, self.config.model.tiny, texts, self.config.run.seed)
         return initial
 
@@ -120,11 +123,11 @@ class _Training:
 
     async def _warm_up(self, trainer: Handle, monitor: Monitor) -> None:
         losses: list[float] = []
-        self.display.phase("warm-up on the expert", 1)
+        self.display.phase("warm-up", 1)
         async for metrics in trainer.stream("warm_up"):
             losses.append(metrics["loss"])
             if len(losses) == 1:
-                self.display.phase("warm-up on the expert", int(metrics["steps"]))
+                self.display.phase("warm-up", int(metrics["steps"]))
             monitor.log("warmup", len(losses), metrics)
             figures = {
                 "loss": f"{sparkline(losses)} {losses[-1]:.3f}",
@@ -167,6 +170,7 @@ class _Training:
 
 def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
     tiny = config.model.tiny
+    player = "the expert" if world_class(config.env.name).has_expert() else "random play, for the form (no expert)"
     model = config.model.path or f"made from scratch ({tiny.layers} layers of width {tiny.width})"
     batch = f"{config.explorer.groups} x {config.explorer.group_size} episodes each"
     plan = [
@@ -175,7 +179,7 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
             f"{config.env.name}, trained on {config.env.split}, scored on {config.eval.n} of {config.env.eval_split}",
         ),
         ("model", model),
-        ("warm-up", f"{config.warmup.episodes} episodes of the expert" if config.warmup.episodes else "none"),
+        ("warm-up", f"{config.warmup.episodes} episodes of {player}" if config.warmup.episodes else "none"),
         ("RL", f"{config.run.steps} steps of {config.algorithm.name}, {batch}"),
         ("time", config.run.about or "not measured for this recipe; the display shows what is left"),
         ("folder", str(run.path)),

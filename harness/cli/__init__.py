@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command()(training.train)
 app.command()(training.resume)
 app.command("eval")(evaluation.evaluate)
+app.command()(evaluation.compare)
 app.command()(runs.runs)
 app.command()(runs.show)
 app.command()(boards.board)

@@ -20,7 +20,9 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
-Env = Annotated[str | None, typer.Option("--env", "-e", help="A world from `harness env list`, or a .py file.")]
+_WORLD = "A world from `harness env list`, a .py file, or a Gymnasium id."
+Env = Annotated[str | None, typer.Option("--env", "-e", help=_WORLD)]
+World = Annotated[str, typer.Argument(metavar="ENV", help=_WORLD)]
 Recipe = Annotated[str | None, typer.Option(help="Recipe by short name (alfworld/tiny), or a .yaml file.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run, or `latest`.")]

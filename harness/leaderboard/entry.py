@@ -5,8 +5,9 @@
     sessions.jsonl        where and when it was played, one line a sitting
     scores.json           the figures, and SHA-256 digests of the other files; its presence says "finished"
 
-Invariant: an attempt is in the file once; a line torn by a crash is dropped when the entry is opened again. An entry
-is only continued under the very same record.
+An attempt is known by (task id, number): a task is played `repeats` times, numbered from 0. Invariant: an attempt is in
+the file once; a line torn by a crash is dropped when the entry is opened again; what a writer keeps in memory does not
+grow with the length of episodes. An entry is only continued under the very same record.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -29,9 +31,12 @@ from pydantic_core import to_json
 from harness.agents.types import Trajectory
 from harness.envs.errors import UserError
 
-from .score import Scores, as_json, score
+from .score import Result, Scores, as_json, result_of, score
 
 _TRAJECTORY = TypeAdapter(Trajectory)
+
+_SINCE = {"repeats": 1, "grader_version": "1"}
+"""Fields that came later, with what they were before: left out of a digest there, so that old digests stand."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,11 +55,14 @@ class Record:
     """SHA-256 over vocabulary and chat template."""
     env: str
     world_version: str
+    grader_version: str = "1"
     split: str
     options: dict[str, Any] = field(default_factory=dict)
     """Of the world's `tasks`."""
     task_ids: list[str]
     """All tasks of the entry, in the split's order."""
+    repeats: int = 1
+    """Attempts at each task."""
     success_at: float
     """Summed reward from which an episode is a success."""
     max_steps: int
@@ -76,7 +84,12 @@ class Record:
     @property
     def digest(self) -> str:
         """SHA-256 over all fields, hexadecimal."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        facts = {k: v for k, v in asdict(self).items() if k not in _SINCE or v != _SINCE[k]}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def attempts(self) -> Iterator[tuple[str, int]]:
+        """Every attempt the entry must hold, as (task id, number), in the order of a finished entry."""
+        return ((task, number) for task in self.task_ids for number in range(self.repeats))
 
 
 _RECORD = TypeAdapter(Record)
@@ -107,7 +120,7 @@ class Entry:
         return (self.path / "scores.json").is_file()
 
     def trajectories(self) -> Iterator[Trajectory]:
-        """Every attempt: in the order of the tasks where finished, else as they ended."""
+        """Every attempt: in the order of tasks and numbers where finished, else as they ended."""
         packed, plain = self.path / "trajectories.jsonl.gz", self.path / "trajectories.jsonl"
         if packed.is_file():
             with gzip.open(packed, "rb") as lines:
@@ -118,7 +131,7 @@ class Entry:
 
     def scores(self) -> Scores:
         """Computed from the trajectories, never read from a file."""
-        return score(self.trajectories(), self.record.success_at)
+        return score(result_of(t, self.record.success_at) for t in self.trajectories())
 
     def sessions(self) -> list[dict[str, Any]]:
         """Where and when it was played."""
@@ -138,9 +151,11 @@ class EntryWriter:
         """Raises UserError where another record, or a finished entry, is in the folder."""
         self.entry = Entry(path)
         self._record = record
+        self._wanted = frozenset(record.attempts())
         self._plain = path / "trajectories.jsonl"
-        self.done: dict[str, Trajectory] = {}
-        """What was played before, by task id."""
+        self.done: dict[tuple[str, int], Result] = {}
+        """What was played, by task id and number."""
+        self._lines: dict[tuple[str, int], tuple[int, int]] = {}  # where its line is: offset and length
         path.mkdir(parents=True, exist_ok=True)
         if (path / "record.json").is_file():
             self._same_record()
@@ -154,7 +169,7 @@ class EntryWriter:
         except BlockingIOError:
             self._file.close()
             raise UserError(f"the entry {path} is being played by another process.") from None
-        self._mend()
+        self._end = self._mend()
 
     def __enter__(self) -> EntryWriter:
         return self
@@ -162,13 +177,19 @@ class EntryWriter:
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         self._file.close()
 
-    def add(self, trajectory: Trajectory) -> None:
-        """Store one attempt; it survives a kill of this process from here on."""
-        if trajectory.task.id in self.done:
-            raise ValueError(f"{trajectory.task.key} has been played already")
-        self._file.write(_line(trajectory))
+    def add(self, trajectory: Trajectory) -> Result:
+        """Store one attempt; it survives a kill of this process from here on. Returns what it counts for."""
+        key = _key(trajectory)
+        if key in self.done:
+            raise ValueError(f"attempt {key[1]} at {trajectory.task.key} has been played already")
+        if key not in self._wanted:
+            raise ValueError(f"attempt {key[1]} at {trajectory.task.key} is none of the entry's")
+        line = _line(trajectory)
+        self._file.write(line)
         self._file.flush()
-        self.done[trajectory.task.id] = trajectory
+        self._note(trajectory, self._end, len(line))
+        self._end += len(line)
+        return self.done[key]
 
     def sitting(self, facts: Mapping[str, Any]) -> None:
         """Note where and when attempts were played."""
@@ -177,19 +198,22 @@ class EntryWriter:
 
     def finish(self) -> Entry:
         """Pack the trajectories, compute the scores, sign everything with digests."""
-        missing = [i for i in self._record.task_ids if i not in self.done]
+        missing = [key for key in self._record.attempts() if key not in self.done]
         if missing:
-            raise ValueError(f"{len(missing)} tasks have not been played, {missing[0]} among them")
+            task, number = missing[0]
+            raise ValueError(f"{len(missing)} attempts have not been played, number {number} at {task} among them")
         self._file.close()
         path = self.entry.path
         packed = path / "trajectories.jsonl.gz"
-        ordered = [self.done[i] for i in self._record.task_ids]
-        body = b"".join(_line(t) for t in ordered)
-        _write(packed, gzip.compress(body, mtime=0))
+        with _whole(packed) as f, self._plain.open("rb") as lines, gzip.GzipFile("", "wb", 6, f, mtime=0) as pack:
+            for key in self._record.attempts():
+                offset, length = self._lines[key]
+                lines.seek(offset)
+                pack.write(lines.read(length))
         signed = [p for n in ("record.json", "sessions.jsonl", packed.name) if (p := path / n).is_file()]
-        digests = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in signed}
-        figures = {**as_json(score(ordered, self._record.success_at)), "digests": digests}
-        _write(path / "scores.json", json.dumps(figures, indent=2).encode() + b"\n")
+        digests = {p.name: _digest(p) for p in signed}
+        scores = score(self.done[key] for key in self._record.attempts())
+        _write(path / "scores.json", json.dumps({**as_json(scores), "digests": digests}, indent=2).encode() + b"\n")
         self._plain.unlink()
         return self.entry
 
@@ -202,8 +226,8 @@ class EntryWriter:
                 "Choose another folder, or the same settings."
             )
 
-    def _mend(self) -> None:
-        """Read what is there, and cut off a line that a crash has torn."""
+    def _mend(self) -> int:
+        """Read what is there, and cut off a line that a crash has torn. Returns the file's length."""
         good = 0
         with self._plain.open("rb") as lines:
             for line in lines:
@@ -213,9 +237,19 @@ class EntryWriter:
                     break
                 if not line.endswith(b"\n"):
                     break
+                self._note(trajectory, good, len(line))
                 good += len(line)
-                self.done[trajectory.task.id] = trajectory
         os.truncate(self._plain, good)
+        return good
+
+    def _note(self, trajectory: Trajectory, offset: int, length: int) -> None:
+        key = _key(trajectory)
+        self.done[key] = result_of(trajectory, self._record.success_at)
+        self._lines[key] = offset, length
+
+
+def _key(trajectory: Trajectory) -> tuple[str, int]:
+    return trajectory.task.id, trajectory.attempt
 
 
 def _line(trajectory: Trajectory) -> bytes:
@@ -223,12 +257,24 @@ def _line(trajectory: Trajectory) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
+    with _whole(path) as f:
+        f.write(data)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is there with all that is written in the block, or not at all."""
     part = path.with_name(path.name + ".part")
     with part.open("wb") as f:
-        f.write(data)
+        yield f
         f.flush()
         os.fsync(f.fileno())
     part.replace(path)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def _first(e: ValidationError) -> str:

@@ -44,7 +44,12 @@ class Explorer:
         world = world_class(plan.env.name)
         self._success = world.world.success
         self._tasks = world.tasks(plan.env.split, **plan.env.options)
-        self._hosts = HostPool(plan.env.name, size=os.cpu_count() or 1, step_seconds=plan.limits.step_seconds)
+        self._hosts = HostPool(
+            plan.env.name,
+            size=os.cpu_count() or 1,
+            step_seconds=plan.limits.step_seconds,
+            faults=plan.env.faults,
+        )
 
     def pid(self) -> int:
         """Of the process it lives in."""

@@ -71,8 +71,8 @@ class Trainer:
     def warm_up(self) -> Iterator[dict[str, float]]:
         """Imitate the world's expert as the `warmup` section says; yields the metrics of each optimizer step.
 
-        When the last step has been taken, the checkpoint `warmup` is there. Raises UserError where the world has no
-        expert, or none whose episodes the model's context holds.
+        When the last step has been taken, the checkpoint `warmup` is there. Raises UserError where the
+        model's context holds none of its episodes.
         """
         from ..warmup import demonstrations
 
