@@ -56,8 +56,7 @@ class Experience:
     logprobs: Floats
     """float32[L]: log-probability under the sampling policy; 0.0 where mask is False."""
     advantages: Floats | None = None
-    """float32[L]: what single turns have earned, where shaping says so (else None), until the algorithm has added its
-    own; 0.0 where mask is False."""
+    """float32[L], or None before the algorithm has judged it; 0.0 where mask is False."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers about the attempt: steps, seconds, drift."""
     lineage: Mapping[str, Any] = field(default_factory=dict)
