@@ -28,6 +28,7 @@ from harness.envs.base import Task, WorldSpec
 from harness.envs.errors import UserError
 from harness.envs.host import HostPool
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
 from . import __version__, machine
 from .config import RunConfig
@@ -49,7 +50,7 @@ EVALUATED = ("env.", "agent.", "model.", "sampling.", "limits.", "eval.", "run.s
 
 def held_out(config: RunConfig) -> Sequence[Task]:
     """The tasks that `eval` asks for: the first `eval.n` of `env.eval_split`. Raises UserError."""
-    tasks = world_class(config.env.name).tasks(config.env.eval_split, **config.env.options)
+    tasks = tasks_of(world_class(config.env.name), config.env.eval_split, config.env.options)
     if not len(tasks):
         raise UserError(f"the split '{config.env.eval_split}' of '{config.env.name}' has no tasks.")
     return [tasks[i] for i in range(min(config.eval.n, len(tasks)))]
@@ -68,13 +69,13 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         world_version=world.version,
         grader_version=world.grader_version,
         split=config.env.eval_split,
-        options=dict(config.env.options),
+        options=dict(config.env.options) | ({"faults": asdict(config.env.faults)} if config.env.faults.any else {}),
         task_ids=[task.id for task in tasks],
         repeats=config.eval.repeats,
         success_at=world.success,
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
-        prompt_hash=prompt_hash(config.agent.prompt, world),
+        prompt_hash=prompt_hash(config.agent, world),
         sampling=asdict(config.sampling) | {"temperature": config.eval.temperature},
         seed=config.run.seed,
         seed_reaches_sampler=player.seed_reaches_sampler,
@@ -115,11 +116,17 @@ async def _play_rest(
     began = {"began": _now(), "episodes_before": len(writer.done), "commit": machine.commit()}
     writer.sitting(began | {"versions": machine.versions(), "hardware": machine.hardware()})
     in_flight = min(config.model.slots, len(rest))
-    hosts = HostPool(config.env.name, size=min(in_flight, 2 * machine.cores()), step_seconds=config.limits.step_seconds)
+    hosts = HostPool(
+        config.env.name,
+        size=min(in_flight, 2 * machine.cores()),
+        step_seconds=config.limits.step_seconds,
+        faults=config.env.faults,
+    )
     sampling = Sampling(
         temperature=config.eval.temperature,
         top_p=config.sampling.top_p,
         max_tokens=config.sampling.max_tokens,
+        stop=config.sampling.stop,
         seed=config.run.seed,
     )
     try:
@@ -235,6 +242,7 @@ def _folder(who: Source, record: Record) -> Path:
 
 def slug(text: str) -> str:
     """Text as a part of a folder's name."""
+    text = Path(text).stem if text.endswith(".py") else text
     return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
 
 
@@ -289,7 +297,12 @@ def watch(env: str, task: Task, model: str, console: Console) -> None:
                 agent=partial(make_agent, config.agent, hosts.spec),
                 model=player.model,
                 limits=config.limits,
-                sampling=Sampling(temperature=config.eval.temperature, max_tokens=config.sampling.max_tokens, seed=0),
+                sampling=Sampling(
+                    temperature=config.eval.temperature,
+                    max_tokens=config.sampling.max_tokens,
+                    stop=config.sampling.stop,
+                    seed=0,
+                ),
                 in_flight=1,
             )
             return await anext(aiter(stream))

@@ -29,7 +29,8 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from harness.agents.prompts import prompt
+from harness.agents.config import AgentConfig
+from harness.agents.prompts import prompt_of
 from harness.agents.types import Trajectory
 from harness.envs.errors import UserError
 
@@ -191,10 +192,10 @@ def sign(folder: Path, scores: Scores) -> None:
     _write(folder / "scores.json", json.dumps({**as_json(scores), "digests": digests}, indent=2).encode() + b"\n")
 
 
-def prompt_hash(name: str, world: WorldSpec) -> str:
-    """SHA-256 over all that an agent with the prompt `name` is told in a world before it sees anything of a task."""
-    template = prompt(name)
-    text = "\0".join((template.system, template.opening, world.instructions))
+def prompt_hash(agent: AgentConfig, world: WorldSpec) -> str:
+    """SHA-256 over all that an agent is told in a world before it sees anything of a task. Raises UserError."""
+    template = prompt_of(agent)
+    text = "\0".join((template.system, template.opening, template.tools, world.instructions))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

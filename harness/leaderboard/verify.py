@@ -191,7 +191,7 @@ def _record(record: Record, world: Any) -> Iterator[Finding]:
     try:
         agent = _AGENT.validate_python(record.agent)
         steps = make_agent(agent, world).max_steps
-        prompt = prompt_hash(agent.prompt, world)
+        prompt = prompt_hash(agent, world)
     except (ValidationError, UserError) as e:
         yield Finding(Fault.RECORD, "agent", f"is no agent of this harness: {' '.join(str(e).split())[:200]}")
         return
