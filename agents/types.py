@@ -49,6 +49,8 @@ class Completion:
     """stop: end token or stop string; length: max_tokens or context; abort: cancelled."""
     version: int = 0
     """Policy version that sampled it."""
+    usage: tuple[int, int] | None = None
+    """Tokens read and written, as a text-only endpoint counts them; None where the ids say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
