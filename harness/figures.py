@@ -36,7 +36,9 @@ HEAD = ("model", "taskset", "success", "95% interval", "n", "lost", "bounds", "m
 
 def table_of(rows: Sequence[tuple[Record, Scores]]) -> Table:
     """One row an entry."""
-    table = Table(*HEAD, box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in HEAD:
+        table.add_column(name, no_wrap=name not in ("model", "taskset", "lost"), overflow="fold")
     for record, scores in rows:
         table.add_row(*_cells(record, scores))
     return table

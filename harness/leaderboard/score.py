@@ -213,7 +213,7 @@ def _mean(tasks: Tasks, value: Callable[[Result], float]) -> Figure | None:
 
 
 def _over_tasks(values: Sequence[float]) -> Figure:
-    return Figure(value=fmean(values), interval=stats.ratio_interval(values, [1] * len(values)), n=len(values))
+    return Figure(value=fmean(values), interval=stats.share_interval(values), n=len(values))
 
 
 def _macro(parts: Iterable[Proportion]) -> Figure:
