@@ -7,6 +7,7 @@ only when every check of it has passed.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,6 @@ from harness.envs.errors import UserError
 from harness.envs.registry import world_class
 
 from . import __version__, machine
-from .evaluate import slug
 from .leaderboard import page, render
 from .leaderboard.board import NAME, Board, all_boards, board_of, boards_root, expected_tasks
 from .leaderboard.entry import Entry, copy
@@ -33,7 +33,7 @@ from .leaderboard.verify import verify as verified
 from .load import load
 from .players import open_player, source
 from .rerun import rerun
-from .runs import write_atomically, writing
+from .runs import slug, write_atomically, writing
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -182,6 +182,7 @@ def _verified(path: Path, board: Board | None, model: str | None, episodes: int)
     env = board.card.env if board else record.env
     settings = [f"env.name={env}", f"env.split={record.split}", f"env.eval_split={record.split}"]
     settings += [f"model.{name}={value}" for name, value in record.engine_options.items() if name == "dtype"]
+    settings += [f"agent.{name}={json.dumps(value)}" for name, value in record.agent.items()]
     config = load("default", settings, training=False)
     tasks = board.tasks if board else expected_tasks(record.env, record.split, record.options, len(record.task_ids))
 

@@ -245,7 +245,7 @@ class _Audit:
         self.wrong_answers: list[Finding] = []
         self.differing: list[Finding] = []
         self.results: list[Result] = []
-        self.seen = self.turns = self.answered = self.ids = self._prompted = 0
+        self.seen = self.turns = self.answered = self.ids = self._prompted = self._sampled = 0
 
     async def run(self) -> None:
         """Read, compare and replay every attempt."""
@@ -286,8 +286,10 @@ class _Audit:
             self.turns += len(stored.turns)
             self.answered += len(stored.turns)
             self.ids += sum(len(t.completion.tokens) for t in stored.turns)
-            self._prompted += sum(len(t.prompt_tokens) for t in stored.turns)
-            self.results.append(result_of(stored, self._record.success_at))
+            result = result_of(stored, self._record.success_at)
+            self._prompted += result.prompt_tokens
+            self._sampled += result.sampled_tokens
+            self.results.append(result)
             if not _same_task(stored.task, task):
                 self.swapped.append(
                     Finding(Fault.TASK, label(stored), f"its task is not {task.key} as the world makes it")
@@ -324,7 +326,7 @@ class _Audit:
 
         yield "episodes", total("episodes") - total("episodes_before"), self.seen
         yield "prompt tokens", total("prompt_tokens"), self._prompted
-        yield "sampled tokens", total("sampled_tokens"), self.ids
+        yield "sampled tokens", total("sampled_tokens"), self._sampled
 
 
 def _same_task(stored: Task, true: Task) -> bool:
