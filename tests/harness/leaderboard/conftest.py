@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -84,6 +85,28 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBa
     make_tiny(folder, tiny, [*Echo.texts(), Echo.world.instructions], seed=0)
     found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
     return found
+
+
+@pytest.fixture(scope="session")
+def _played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return play(tmp_path_factory.mktemp("played") / "entry", scripted()).path
+
+
+@pytest.fixture
+def entry(_played: Path, tmp_path: Path) -> Path:
+    """A finished entry of text alone, of a player that is wrong now and then; one's own to edit."""
+    return shutil.copytree(_played, tmp_path / "entry")
+
+
+@pytest.fixture(scope="session")
+def _with_ids(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Path:
+    return play(tmp_path_factory.mktemp("ids") / "entry", scripted(tokenizer)).path
+
+
+@pytest.fixture
+def entry_with_ids(_with_ids: Path, tmp_path: Path) -> Path:
+    """The same with token ids."""
+    return shutil.copytree(_with_ids, tmp_path / "entry-with-ids")
 
 
 @pytest.fixture

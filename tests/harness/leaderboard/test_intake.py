@@ -14,13 +14,6 @@ from harness.leaderboard import intake
 from harness.leaderboard.intake import as_object, inspect, unpacked_lines
 from harness.leaderboard.verify import verify
 
-from .conftest import play
-
-
-@pytest.fixture
-def entry(tmp_path: Path) -> Path:
-    return play(tmp_path / "entry", "expert").path
-
 
 def test_an_honest_entry_may_be_read(entry: Path) -> None:
     inspect(entry)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerBase
 
 from harness.envs.errors import UserError
 from harness.leaderboard.board import Board
@@ -30,11 +29,6 @@ def failed(rows: Rows) -> int:
     return next(i for i, row in enumerate(rows) if row["reward"] < 1)
 
 
-@pytest.fixture
-def entry(tmp_path: Path) -> Path:
-    return play(tmp_path / "entry", scripted()).path
-
-
 @pytest.mark.parametrize("settings", [(), ("eval.repeats=3",), ("agent.prompt=plain",)])
 def test_an_honest_entry_passes(tmp_path: Path, settings: tuple[str, ...]) -> None:
     report = verify(play(tmp_path / "e", scripted(), *settings).path)
@@ -42,10 +36,9 @@ def test_an_honest_entry_passes(tmp_path: Path, settings: tuple[str, ...]) -> No
     assert [check.name for check in report.checks] == list(CHECKS)
 
 
-def test_an_honest_entry_with_ids_passes(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    entry = play(tmp_path / "e", scripted(tokenizer))
-    assert (entry.path / "tokenizer.json.gz").is_file()
-    report = verify(entry.path)
+def test_an_honest_entry_with_ids_passes(entry_with_ids: Path) -> None:
+    assert (entry_with_ids / "tokenizer.json.gz").is_file()
+    report = verify(entry_with_ids)
     assert report.ok, report.findings
     assert any("ids of" in check.text for check in report.checks)
 
@@ -284,16 +277,13 @@ def fewer_logprobs(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("edit", [other_ids, other_text, other_prompt, too_large, negative, too_likely, fewer_logprobs])
-def test_ids_that_do_not_say_the_text(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, edit: Callable[[Rows], None]
-) -> None:
-    path = play(tmp_path / "e", scripted(tokenizer)).path
-    forge(path, edit)
-    assert Fault.TOKENS in faults(verify(path))
+def test_ids_that_do_not_say_the_text(entry_with_ids: Path, edit: Callable[[Rows], None]) -> None:
+    forge(entry_with_ids, edit)
+    assert Fault.TOKENS in faults(verify(entry_with_ids))
 
 
-def test_a_tokenizer_that_is_not_the_records(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    path = play(tmp_path / "e", scripted(tokenizer)).path
+def test_a_tokenizer_that_is_not_the_records(entry_with_ids: Path) -> None:
+    path = entry_with_ids
     forge(path, lambda rows: None, tokenizer_hash="0" * 64)
     assert [f.where for f in verify(path).findings] == ["tokenizer_hash"]
     (path / "tokenizer.json.gz").unlink()
