@@ -75,6 +75,8 @@ AT_LEAST: dict[str, float] = {
     "eval.n": 1,
     "eval.repeats": 1,
     "eval.temperature": 0,
+    "eval.price_in": 0,
+    "eval.price_out": 0,
     **{
         f"{section}.optimizer.{name}": 0
         for section in ("trainer", "warmup")
