@@ -65,15 +65,15 @@ class WorldSpec:
     """`clone` copies a running episode."""
     version: str = "1"
     """Raised whenever texts or rules change, so that scores stay comparable."""
-    grader_version: str = ""
-    """Raised whenever grading changes, where that is versioned apart from texts and rules."""
+    grader_version: str = "1"
+    """Raised when only the grading changes: stored answers can then be graded again, and need not be played again."""
     splits: tuple[str, ...] = ("train", "valid_unseen")
     """Names that `tasks` accepts."""
 
     @property
     def edition(self) -> str:
-        """What two scores must share to be compared: `version`, or `version+grader_version`."""
-        return f"{self.version}+{self.grader_version}" if self.grader_version else self.version
+        """What two scores must share to be compared: `version+grader_version`."""
+        return f"{self.version}+{self.grader_version}"
 
 
 class Info(TypedDict, total=False):
@@ -82,7 +82,8 @@ class Info(TypedDict, total=False):
     admissible: Sequence[str]
     """Every action that is possible now."""
     tools: Sequence[Mapping[str, Any]]
-    """Tools that can be called, each with `name`, `description` and `parameters` (a JSON Schema)."""
+    """Tools that can be called, as chat templates take them: {"type": "function", "function": {"name", "description",
+    "parameters" (a JSON Schema)}}. An action is then one call, {"name": ..., "arguments": {...}}, or `answer TEXT`."""
     progress: float
     """Share of the sub-goals that are reached, from 0 to 1."""
     task_type: str

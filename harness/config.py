@@ -25,6 +25,8 @@ class EvalConfig:
 
     n: int = 200
     """Tasks, the first n of the evaluation split."""
+    repeats: int = 1
+    """Attempts at each task, each drawn with seeds of its own."""
     temperature: float = 1.0
 
 

@@ -7,7 +7,6 @@ before the next figure is shown; the same call goes on where a killed one was, a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.agents.models.base import Sampling
-from harness.agents.prompts import prompt
 from harness.agents.registry import make as make_agent
 from harness.agents.rollout import Job, rollouts
 from harness.agents.types import Trajectory
@@ -35,15 +33,16 @@ from harness.envs.tasks import tasks_of
 from . import __version__, machine
 from .config import RunConfig
 from .display import Display
-from .leaderboard.entry import Entry, EntryWriter, Record
-from .leaderboard.score import Proportion, Scores, succeeded
+from .leaderboard.entry import Entry, EntryWriter, Record, prompt_hash
+from .leaderboard.score import Proportion, Result, Scores
+from .leaderboard.tokens import tokenizer_hash
 from .load import default_recipe, load, reload
-from .players import Player, Source, open_player, source, tokenizer_hash
+from .players import Player, Source, open_player, source
 from .runs import root, writing
 from .transcript import print_episode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 EVALUATED = ("env.", "agent.", "model.", "sampling.", "limits.", "eval.", "run.seed")
 """Settings that an evaluation reads."""
@@ -60,8 +59,6 @@ def held_out(config: RunConfig) -> Sequence[Task]:
 def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Record:
     """Everything that moves the score of `player` on `tasks`."""
     world = world_class(config.env.name).world
-    template = prompt(config.agent.prompt)
-    text = "\0".join((template.system, template.opening, world.instructions))
     return Record(
         model=player.name,
         model_digest=player.digest,
@@ -69,14 +66,16 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         engine_options=player.options,
         tokenizer_hash=tokenizer_hash(player.model.tokenizer),
         env=config.env.name,
-        world_version=world.edition,
+        world_version=world.version,
+        grader_version=world.grader_version,
         split=config.env.eval_split,
         options=dict(config.env.options) | ({"faults": asdict(config.env.faults)} if config.env.faults.any else {}),
         task_ids=[task.id for task in tasks],
+        repeats=config.eval.repeats,
         success_at=world.success,
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
-        prompt_hash=hashlib.sha256(text.encode()).hexdigest(),
+        prompt_hash=prompt_hash(config.agent, world),
         sampling=asdict(config.sampling) | {"temperature": config.eval.temperature},
         seed=config.run.seed,
         seed_reaches_sampler=player.seed_reaches_sampler,
@@ -98,6 +97,7 @@ async def evaluate(
         if (folder / "scores.json").is_file() and (done := Entry.open(folder)).record == record:
             return done
         with EntryWriter(folder, record) as writer:
+            writer.keep(player.model.tokenizer)
             await _play_rest(player, config, tasks, writer, display)
             return writer.finish()
 
@@ -105,10 +105,12 @@ async def evaluate(
 async def _play_rest(
     player: Player, config: RunConfig, tasks: Sequence[Task], writer: EntryWriter, display: Display | None
 ) -> None:
-    rest = [task for task in tasks if task.id not in writer.done]
-    progress = _Progress(config, list(writer.done.values()))
+    jobs = (Job(task=task, attempt=number) for number in range(config.eval.repeats) for task in tasks)
+    rest = [job for job in jobs if (job.task.id, job.attempt) not in writer.done]
+    progress = _Progress(writer.done.values())
     if display is not None:
-        display.phase(f"{player.name} on {config.env.name} {config.env.eval_split}", len(tasks), len(writer.done))
+        total = len(rest) + len(writer.done)
+        display.phase(f"{player.name} on {config.env.name} {config.env.eval_split}", total, len(writer.done))
     if not rest:
         return
     began = {"began": _now(), "episodes_before": len(writer.done), "commit": machine.commit()}
@@ -124,11 +126,12 @@ async def _play_rest(
         temperature=config.eval.temperature,
         top_p=config.sampling.top_p,
         max_tokens=config.sampling.max_tokens,
+        stop=config.sampling.stop,
         seed=config.run.seed,
     )
     try:
         stream = rollouts(
-            (Job(task=task) for task in rest),
+            rest,
             hosts=hosts,
             agent=partial(make_agent, config.agent, hosts.spec),
             model=player.model,
@@ -138,8 +141,7 @@ async def _play_rest(
         )
         async with aclosing(stream) as finished:
             async for trajectory in finished:
-                writer.add(trajectory)
-                progress.see(trajectory)
+                progress.see(writer.add(trajectory))
                 if display is not None:
                     display.update(len(writer.done), progress.figures())
     finally:
@@ -150,19 +152,18 @@ async def _play_rest(
 class _Progress:
     """Figures so far."""
 
-    def __init__(self, config: RunConfig, before: Sequence[Trajectory]) -> None:
-        self._success_at = world_class(config.env.name).world.success
+    def __init__(self, before: Iterable[Result]) -> None:
         self._began = time.monotonic()
         self._sampled = self._prompted = 0
         self._scored = self._won = 0
         self._lost: Counter[str] = Counter()
-        for trajectory in before:
-            self._count(trajectory)
+        for result in before:
+            self._count(result)
 
-    def see(self, trajectory: Trajectory) -> None:
-        self._count(trajectory)
-        self._sampled += sum(len(t.completion.tokens) for t in trajectory.turns)
-        self._prompted += sum(len(t.prompt_tokens) for t in trajectory.turns)
+    def see(self, result: Result) -> None:
+        self._count(result)
+        self._sampled += result.sampled_tokens
+        self._prompted += result.prompt_tokens
 
     def figures(self) -> dict[str, str]:
         figures = {"success": str(Proportion(successes=self._won, n=self._scored))}
@@ -176,12 +177,12 @@ class _Progress:
         seconds = round(time.monotonic() - self._began, 3)
         return {"seconds": seconds, "prompt_tokens": self._prompted, "sampled_tokens": self._sampled}
 
-    def _count(self, trajectory: Trajectory) -> None:
-        if trajectory.scored:
+    def _count(self, result: Result) -> None:
+        if result.scored:
             self._scored += 1
-            self._won += succeeded(trajectory, self._success_at)
+            self._won += result.success
         else:
-            self._lost[str(trajectory.outcome)] += 1
+            self._lost[str(result.outcome)] += 1
 
 
 def evaluate_command(
@@ -235,11 +236,12 @@ def _folder(who: Source, record: Record) -> Path:
         own = who.run.evals / who.label
         if (own / "record.json").is_file() and Entry(own).record == record:
             return own
-        return who.run.evals / f"{who.label}-{_slug(record.env)}-{record.split}-{short}"
-    return root() / "evals" / f"{_slug(who.name)}-{_slug(record.env)}-{record.split}-{short}"
+        return who.run.evals / f"{who.label}-{slug(record.env)}-{record.split}-{short}"
+    return root() / "evals" / f"{slug(who.name)}-{slug(record.env)}-{record.split}-{short}"
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """Text as a part of a folder's name."""
     text = Path(text).stem if text.endswith(".py") else text
     return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
 
@@ -295,7 +297,12 @@ def watch(env: str, task: Task, model: str, console: Console) -> None:
                 agent=partial(make_agent, config.agent, hosts.spec),
                 model=player.model,
                 limits=config.limits,
-                sampling=Sampling(temperature=config.eval.temperature, max_tokens=config.sampling.max_tokens, seed=0),
+                sampling=Sampling(
+                    temperature=config.eval.temperature,
+                    max_tokens=config.sampling.max_tokens,
+                    stop=config.sampling.stop,
+                    seed=0,
+                ),
                 in_flight=1,
             )
             return await anext(aiter(stream))

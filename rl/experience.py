@@ -1,4 +1,4 @@
-"""What is trained on: masked token sequences, groups of them, and demonstrations.
+"""What is trained on: masked token sequences, groups of them, demonstrations, and preferences.
 
 Invariant, checked at birth: all arrays of an experience share one length; `mask` is True exactly on tokens the policy
 sampled; `logprobs` is 0.0 elsewhere.
@@ -102,3 +102,26 @@ class Example:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """A preference for DPO: of two sequences, the one that is to gain on the other.
+
+    >>> def answer(*tokens: int) -> Example:
+    ...     return Example(tokens=np.array([1, 7, *tokens], np.int32), mask=np.array([0, 0] + [1] * len(tokens), bool))
+    >>> len(Pair(chosen=answer(5, 2), rejected=answer(6, 6, 2)))
+    5
+    """
+
+    chosen: Example
+    rejected: Example
+
+    def __post_init__(self) -> None:
+        for name, example in (("chosen", self.chosen), ("rejected", self.rejected)):
+            if not example.mask[1:].any():
+                raise ValueError(f"the {name} sequence of a pair has no token that carries loss")
+
+    def __len__(self) -> int:
+        """Tokens of the longer one."""
+        return max(len(self.chosen), len(self.rejected))

@@ -1,4 +1,4 @@
-"""`harness eval`."""
+"""`harness eval` and `harness compare`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from harness.envs.errors import UnknownName
 
 from .options import Env, Overrides, Recipe, Seed, console, interruptible, settings
 
@@ -37,3 +39,18 @@ def evaluate(
     given = [*settings(shorthand | {"run.seed": seed}), *(overrides or [])]
     with interruptible("The same command goes on where this one stopped."):
         evaluate_command(model, env, recipe, given, out, console())
+
+
+def compare(
+    entries: Annotated[
+        list[str], typer.Argument(metavar="A B [C ...]", help="Entries: a folder, RUN, RUN@10, or a name under evals.")
+    ],
+    by: Annotated[str, typer.Option(help="What is compared: success or reward.")] = "success",
+    out: Annotated[Path | None, typer.Option(help="Folder for picture and transcripts.")] = None,
+) -> None:
+    """Which of several evaluated models is better: paired by task, with a test and a verdict in words."""
+    from ..compare import compare_command
+
+    if by not in ("success", "reward"):
+        raise UnknownName("measure", by, ("success", "reward"))
+    compare_command(entries, "success" if by == "success" else "reward", out, console())

@@ -2,11 +2,13 @@
 
     record.json           everything that moves the score, written before the first episode is played
     trajectories.jsonl    one attempt a line, appended and flushed as it ends; packed to .jsonl.gz at the end
+    tokenizer.json.gz     what the ids mean, where there are any and it is small (see tokens.py)
     sessions.jsonl        where and when it was played, one line a sitting
     scores.json           the figures, and SHA-256 digests of the other files; its presence says "finished"
 
-Invariant: an attempt is in the file once; a line torn by a crash is dropped when the entry is opened again. An entry
-is only continued under the very same record.
+An attempt is known by (task id, number): a task is played `repeats` times, numbered from 0. Invariant: an attempt is in
+the file once; a line torn by a crash is dropped when the entry is opened again; what a writer keeps in memory does not
+grow with the length of episodes. An entry is only continued under the very same record.
 """
 
 from __future__ import annotations
@@ -17,21 +19,37 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from harness.agents.config import AgentConfig
+from harness.agents.prompts import prompt_of
 from harness.agents.types import Trajectory
 from harness.envs.errors import UserError
 
-from .score import Scores, as_json, score
+from . import tokens
+from .intake import digest, read_objects, unpacked_lines
+from .score import Result, Scores, as_json, result_of, score
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from harness.envs.base import WorldSpec
 
 _TRAJECTORY = TypeAdapter(Trajectory)
+
+PACKED = "trajectories.jsonl.gz"
+SIGNED = ("record.json", "sessions.jsonl", PACKED, tokens.NAME)
+
+_SINCE = {"repeats": 1, "grader_version": "1"}
+"""Fields that came later, with what they were before: left out of a digest there, so that old digests stand."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,11 +68,14 @@ class Record:
     """SHA-256 over vocabulary and chat template."""
     env: str
     world_version: str
+    grader_version: str = "1"
     split: str
     options: dict[str, Any] = field(default_factory=dict)
     """Of the world's `tasks`."""
     task_ids: list[str]
     """All tasks of the entry, in the split's order."""
+    repeats: int = 1
+    """Attempts at each task."""
     success_at: float
     """Summed reward from which an episode is a success."""
     max_steps: int
@@ -76,7 +97,12 @@ class Record:
     @property
     def digest(self) -> str:
         """SHA-256 over all fields, hexadecimal."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        facts = {k: v for k, v in asdict(self).items() if k not in _SINCE or v != _SINCE[k]}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def attempts(self) -> Iterator[tuple[str, int]]:
+        """Every attempt the entry must hold, as (task id, number), in the order of a finished entry."""
+        return ((task, number) for task in self.task_ids for number in range(self.repeats))
 
 
 _RECORD = TypeAdapter(Record)
@@ -107,28 +133,70 @@ class Entry:
         return (self.path / "scores.json").is_file()
 
     def trajectories(self) -> Iterator[Trajectory]:
-        """Every attempt: in the order of the tasks where finished, else as they ended."""
-        packed, plain = self.path / "trajectories.jsonl.gz", self.path / "trajectories.jsonl"
+        """Every attempt: in the order of tasks and numbers where finished, else as they ended.
+
+        Raises UserError where a file is damaged, or made to grow beyond all bounds when it is read.
+        """
+        packed, plain = self.path / PACKED, self.path / "trajectories.jsonl"
         if packed.is_file():
-            with gzip.open(packed, "rb") as lines:
-                yield from (_TRAJECTORY.validate_json(line) for line in lines)
+            for i, line in enumerate(unpacked_lines(packed), start=1):
+                yield _read(line, f"{packed}, line {i}")
         elif plain.is_file():
             with plain.open("rb") as lines:
-                yield from (_TRAJECTORY.validate_json(line) for line in lines if line.endswith(b"\n"))
+                for i, line in enumerate(lines, start=1):
+                    if line.endswith(b"\n"):
+                        yield _read(line, f"{plain}, line {i}")
 
     def scores(self) -> Scores:
         """Computed from the trajectories, never read from a file."""
-        return score(self.trajectories(), self.record.success_at)
+        return score(result_of(t, self.record.success_at) for t in self.trajectories())
 
     def sessions(self) -> list[dict[str, Any]]:
         """Where and when it was played."""
         path = self.path / "sessions.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+        return read_objects(path) if path.is_file() else []
+
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The one that lies here, or None. Raises UserError where it cannot be read."""
+        return tokens.unpack(self.path / tokens.NAME) if (self.path / tokens.NAME).is_file() else None
 
 
 def entries(folder: Path) -> list[Entry]:
     """Every finished entry in a folder, at any depth, in the order of their paths."""
     return [e for p in sorted(folder.rglob("record.json")) if (e := Entry(p.parent)).finished]
+
+
+def copy(entry: Entry, folder: Path) -> Entry:
+    """A finished entry without its logprobs, which are most of its bytes and in no figure, in a new folder.
+
+    Raises UserError where the folder is there already.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} is there already. Choose another name (--name).")
+    part = folder.with_name(f".{folder.name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    for name in ("record.json", "sessions.jsonl", tokens.NAME):
+        if (entry.path / name).is_file():
+            _write(part / name, (entry.path / name).read_bytes())
+    with _whole(part / PACKED) as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as pack:
+        for trajectory in entry.trajectories():
+            pack.write(_line(_lean(trajectory)))
+    sign(part, entry.scores())
+    part.replace(folder)
+    return Entry.open(folder)
+
+
+def sign(folder: Path, scores: Scores) -> None:
+    """Write the figures, with the digests of all other files."""
+    digests = {p.name: digest(p) for p in sorted(folder.iterdir()) if p.name in SIGNED}
+    _write(folder / "scores.json", json.dumps({**as_json(scores), "digests": digests}, indent=2).encode() + b"\n")
+
+
+def prompt_hash(agent: AgentConfig, world: WorldSpec) -> str:
+    """SHA-256 over all that an agent is told in a world before it sees anything of a task. Raises UserError."""
+    template = prompt_of(agent)
+    text = "\0".join((template.system, template.opening, template.tools, world.instructions))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class EntryWriter:
@@ -138,9 +206,11 @@ class EntryWriter:
         """Raises UserError where another record, or a finished entry, is in the folder."""
         self.entry = Entry(path)
         self._record = record
+        self._wanted = frozenset(record.attempts())
         self._plain = path / "trajectories.jsonl"
-        self.done: dict[str, Trajectory] = {}
-        """What was played before, by task id."""
+        self.done: dict[tuple[str, int], Result] = {}
+        """What was played, by task id and number."""
+        self._lines: dict[tuple[str, int], tuple[int, int]] = {}  # where its line is: offset and length
         path.mkdir(parents=True, exist_ok=True)
         if (path / "record.json").is_file():
             self._same_record()
@@ -154,7 +224,7 @@ class EntryWriter:
         except BlockingIOError:
             self._file.close()
             raise UserError(f"the entry {path} is being played by another process.") from None
-        self._mend()
+        self._end = self._mend()
 
     def __enter__(self) -> EntryWriter:
         return self
@@ -162,13 +232,19 @@ class EntryWriter:
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         self._file.close()
 
-    def add(self, trajectory: Trajectory) -> None:
-        """Store one attempt; it survives a kill of this process from here on."""
-        if trajectory.task.id in self.done:
-            raise ValueError(f"{trajectory.task.key} has been played already")
-        self._file.write(_line(trajectory))
+    def add(self, trajectory: Trajectory) -> Result:
+        """Store one attempt; it survives a kill of this process from here on. Returns what it counts for."""
+        key = _key(trajectory)
+        if key in self.done:
+            raise ValueError(f"attempt {key[1]} at {trajectory.task.key} has been played already")
+        if key not in self._wanted:
+            raise ValueError(f"attempt {key[1]} at {trajectory.task.key} is none of the entry's")
+        line = _line(trajectory)
+        self._file.write(line)
         self._file.flush()
-        self.done[trajectory.task.id] = trajectory
+        self._note(trajectory, self._end, len(line))
+        self._end += len(line)
+        return self.done[key]
 
     def sitting(self, facts: Mapping[str, Any]) -> None:
         """Note where and when attempts were played."""
@@ -177,21 +253,30 @@ class EntryWriter:
 
     def finish(self) -> Entry:
         """Pack the trajectories, compute the scores, sign everything with digests."""
-        missing = [i for i in self._record.task_ids if i not in self.done]
+        missing = [key for key in self._record.attempts() if key not in self.done]
         if missing:
-            raise ValueError(f"{len(missing)} tasks have not been played, {missing[0]} among them")
+            task, number = missing[0]
+            raise ValueError(f"{len(missing)} attempts have not been played, number {number} at {task} among them")
         self._file.close()
         path = self.entry.path
-        packed = path / "trajectories.jsonl.gz"
-        ordered = [self.done[i] for i in self._record.task_ids]
-        body = b"".join(_line(t) for t in ordered)
-        _write(packed, gzip.compress(body, mtime=0))
-        signed = [p for n in ("record.json", "sessions.jsonl", packed.name) if (p := path / n).is_file()]
-        digests = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in signed}
-        figures = {**as_json(score(ordered, self._record.success_at)), "digests": digests}
-        _write(path / "scores.json", json.dumps(figures, indent=2).encode() + b"\n")
+        with (
+            _whole(path / PACKED) as f,
+            self._plain.open("rb") as lines,
+            gzip.GzipFile("", "wb", 6, f, mtime=0) as pack,
+        ):
+            for key in self._record.attempts():
+                offset, length = self._lines[key]
+                lines.seek(offset)
+                pack.write(lines.read(length))
+        sign(path, score(self.done[key] for key in self._record.attempts()))
         self._plain.unlink()
         return self.entry
+
+    def keep(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
+        """Put the tokenizer beside the ids, where there is one and it is small enough."""
+        path = self.entry.path / tokens.NAME
+        if tokenizer is not None and not path.is_file() and (data := tokens.pack(tokenizer)) is not None:
+            _write(path, data)
 
     def _same_record(self) -> None:
         there = self.entry.record
@@ -202,8 +287,8 @@ class EntryWriter:
                 "Choose another folder, or the same settings."
             )
 
-    def _mend(self) -> None:
-        """Read what is there, and cut off a line that a crash has torn."""
+    def _mend(self) -> int:
+        """Read what is there, and cut off a line that a crash has torn. Returns the file's length."""
         good = 0
         with self._plain.open("rb") as lines:
             for line in lines:
@@ -213,9 +298,31 @@ class EntryWriter:
                     break
                 if not line.endswith(b"\n"):
                     break
+                self._note(trajectory, good, len(line))
                 good += len(line)
-                self.done[trajectory.task.id] = trajectory
         os.truncate(self._plain, good)
+        return good
+
+    def _note(self, trajectory: Trajectory, offset: int, length: int) -> None:
+        key = _key(trajectory)
+        self.done[key] = result_of(trajectory, self._record.success_at)
+        self._lines[key] = offset, length
+
+
+def _key(trajectory: Trajectory) -> tuple[str, int]:
+    return trajectory.task.id, trajectory.attempt
+
+
+def _read(line: bytes, where: str) -> Trajectory:
+    try:
+        return _TRAJECTORY.validate_json(line)
+    except ValidationError as e:
+        raise UserError(f"{where}: no attempt of this version: {_first(e)}") from None
+
+
+def _lean(trajectory: Trajectory) -> Trajectory:
+    turns = (replace(turn, completion=replace(turn.completion, logprobs=())) for turn in trajectory.turns)
+    return replace(trajectory, turns=tuple(turns))
 
 
 def _line(trajectory: Trajectory) -> bytes:
@@ -223,9 +330,16 @@ def _line(trajectory: Trajectory) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
+    with _whole(path) as f:
+        f.write(data)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is there with all that is written in the block, or not at all."""
     part = path.with_name(path.name + ".part")
     with part.open("wb") as f:
-        f.write(data)
+        yield f
         f.flush()
         os.fsync(f.fileno())
     part.replace(path)

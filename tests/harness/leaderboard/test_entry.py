@@ -30,7 +30,7 @@ RECORD = Record(
 )
 
 
-def attempt(task_id: str, reward: float = 1.0, text: str = "say é\u2028x\n") -> Trajectory:
+def attempt(task_id: str, reward: float = 1.0, text: str = "say é\u2028x\n", number: int = 0) -> Trajectory:
     turn = Turn(
         prompt_tokens=(1, 2),
         restart=True,
@@ -44,7 +44,7 @@ def attempt(task_id: str, reward: float = 1.0, text: str = "say é\u2028x\n") ->
     task = Task(env="echo", id=task_id, split="valid_unseen", seed=3, data=MappingProxyType({"k": [1, {"a": None}]}))
     return Trajectory(
         task=task,
-        attempt=0,
+        attempt=number,
         opening="hi",
         turns=(turn,),
         reward=reward,
@@ -92,7 +92,7 @@ def test_a_torn_line_is_dropped_and_played_again(tmp_path: Path, cut: int) -> No
     file = tmp_path / "trajectories.jsonl"
     file.write_bytes(file.read_bytes()[:-cut])
     with EntryWriter(tmp_path, RECORD) as writer:
-        assert list(writer.done) == ["0"]
+        assert list(writer.done) == [("0", 0)]
         writer.add(attempt("1"))
         writer.add(attempt("2"))
         entry = writer.finish()
@@ -114,6 +114,23 @@ def test_nothing_is_stored_twice(tmp_path: Path) -> None:
             writer.add(attempt("1"))
 
 
+def test_repeats_in_the_order_of_tasks_and_numbers(tmp_path: Path) -> None:
+    record = replace(RECORD, repeats=2)
+    played = [("1", 0), ("0", 1), ("2", 1), ("2", 0), ("1", 1), ("0", 0)]
+    with EntryWriter(tmp_path, record) as writer:
+        for task, number in played[:3]:
+            writer.add(attempt(task, number=number))
+    with EntryWriter(tmp_path, record) as writer:
+        assert set(writer.done) == set(played[:3])
+        with pytest.raises(ValueError, match="none of the entry's"):
+            writer.add(attempt("0", number=2))
+        for task, number in played[3:]:
+            writer.add(attempt(task, number=number))
+        entry = writer.finish()
+    assert [(t.task.id, t.attempt) for t in entry.trajectories()] == sorted(played)
+    assert entry.scores().n == 6
+
+
 def test_two_writers_at_once(tmp_path: Path) -> None:
     with EntryWriter(tmp_path, RECORD), pytest.raises(UserError, match="another process"):
         EntryWriter(tmp_path, RECORD)
@@ -129,7 +146,7 @@ def test_another_record_is_refused_by_field(tmp_path: Path) -> None:
 def test_finish_wants_all(tmp_path: Path) -> None:
     with EntryWriter(tmp_path, RECORD) as writer:
         writer.add(attempt("0"))
-        with pytest.raises(ValueError, match="2 tasks have not been played"):
+        with pytest.raises(ValueError, match="2 attempts have not been played"):
             writer.finish()
 
 
@@ -153,3 +170,8 @@ def test_record_digest_moves_with_every_field() -> None:
     changed = [replace(RECORD, seed=1), replace(RECORD, task_ids=["0"]), replace(RECORD, sampling={"temperature": 0.0})]
     assert len({r.digest for r in [RECORD, *changed]}) == 4
     assert replace(RECORD).digest == RECORD.digest
+    assert replace(RECORD, repeats=2).digest != RECORD.digest
+
+
+def test_record_digest_stands_since_the_first_version() -> None:
+    assert RECORD.digest == "9d27f668c6276ac896b073b130e355f3d3aaf6e132e31618f047abe3993607e8"
