@@ -54,6 +54,7 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
     "algorithm.refusal_penalty": 0,
+    "trainer.ranks": 1,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
     "trainer.threads": 1,
@@ -211,6 +212,10 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         yield "env.faults.seed", "would be ignored: there are no faults"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
+    if config.trainer.engine == "local" and config.trainer.ranks > 1:
+        yield "trainer.ranks", "would be ignored: the local engine is one process; set trainer.engine=verl"
+    elif config.trainer.ranks > 1 and config.run.place == "inline":
+        yield "trainer.ranks", "several need processes of their own, and run.place=inline has one; set run.place=ray"
     for section in ("trainer", "warmup"):
         name, rate = f"{section}.optimizer.name", f"{section}.optimizer.adam_lr"
         if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):

@@ -29,6 +29,7 @@ from harness.agents.play import turn_seed
 from harness.agents.registry import make
 from harness.agents.rollout import Episodes, Job
 from harness.agents.types import Outcome, Trajectory
+from harness.envs.errors import UserError
 from harness.envs.host import HostPool
 from harness.envs.registry import world_class
 
@@ -163,7 +164,13 @@ class Explorer:
         await self._hold(version, weights)
 
     async def _hold(self, version: int, weights: Mapping[str, torch.Tensor]) -> None:
-        await self._model.update(weights.items(), version)
+        try:
+            await self._model.update(weights.items(), version)
+        except ValueError as error:
+            raise UserError(
+                f"the weights of version {version} are of another model than this explorer's: {error}. Trainer and "
+                "explorers need the same model.path."
+            ) from error
         self._held = version
 
     async def _start(self, slot: int, games: asyncio.TaskGroup) -> None:
