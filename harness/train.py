@@ -99,10 +99,10 @@ class _Training:
         initial = self.run.checkpoint("initial")
         if "initial" not in self.run.labels():
             from harness.agents.models.tiny import make_tiny
-            from harness.agents.prompts import prompt
+            from harness.agents.prompts import prompt_of
 
             world = world_class(self.config.env.name)
-            told = prompt(self.config.agent.prompt).system.format(instructions=world.world.instructions)
+            told = prompt_of(self.config.agent).system.format(instructions=world.world.instructions)
             texts = [*world.texts(), *([told] if told else [])]  # what is told has words of its own
             make_tiny(initial, self.config.model.tiny, texts, self.config.run.seed)
         return initial
