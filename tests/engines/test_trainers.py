@@ -48,16 +48,18 @@ def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 def grpo(tiny: Any) -> Batch:
     """Two groups of unequal length, attempts of unequal length, an odd number of rows."""
     rng = np.random.default_rng(0)
-    rows = [tiny.experience(rng, n, i, group=g) for g, ns in (("a", (9, 31, 4)), ("b", (22, 17, 12, 40))) for i, n in enumerate(ns)]
+    rows = [
+        tiny.experience(rng, n, i, group=g)
+        for g, ns in (("a", (9, 31, 4)), ("b", (22, 17, 12, 40)))
+        for i, n in enumerate(ns)
+    ]
     batch = from_experiences(rows)
     return batch.with_reference([torch.full((n,), -3.0) for n in batch.lengths.tolist()])
 
 
 def examples(seed: int, lengths: tuple[int, ...]) -> list[Example]:
     rng = np.random.default_rng(seed)
-    return [
-        Example(tokens=rng.integers(0, 37, n, dtype=np.int32), mask=np.arange(n) >= n // 3) for n in lengths
-    ]
+    return [Example(tokens=rng.integers(0, 37, n, dtype=np.int32), mask=np.arange(n) >= n // 3) for n in lengths]
 
 
 def sft(tiny: Any) -> Batch:
@@ -92,12 +94,13 @@ def engines(folders: dict[str, Path]) -> dict[tuple[str, str, int], TrainEngine]
 
 def test_print(engines, tiny, folders):
     import time
+
     for key, e in engines.items():
-        for name,(make, loss) in CASES.items():
-            for opt in ("adamw","muon"):
+        for name, (make, loss) in CASES.items():
+            for opt in ("adamw", "muon"):
                 e.load_weights(folders[key[0]])
                 e.begin(OptimizerConfig(name=opt, lr=RATE, weight_decay=0.01), 3)
-                t=time.time()
-                m=e.step(make(tiny), loss)
-                w=sum(float((w**2).sum()) for _,w in e.weights())
-                print(key, name, opt, {k: round(v,6) for k,v in m.items()}, w, round(time.time()-t,2))
+                t = time.time()
+                m = e.step(make(tiny), loss)
+                w = sum(float((w**2).sum()) for _, w in e.weights())
+                print(key, name, opt, {k: round(v, 6) for k, v in m.items()}, w, round(time.time() - t, 2))
