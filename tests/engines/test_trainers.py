@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.envs.errors import UserError
 from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, SftLoss
 from harness.rl.config import OptimizerConfig, TrainerConfig
 from harness.rl.experience import Example, Pair

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
+from harness.agents.models.loading import context_of, load_pretrained
 from harness.envs.errors import UserError
 
 from ...algorithm.loss import LossFn, combined
 from ..batch import Batch, deal
 from ..engine import Scorer, refuse_untrainable, report
-from ..models import context_of, load_pretrained
 from .rank import Rank
 
 if TYPE_CHECKING:
