@@ -36,7 +36,6 @@ OPTIONAL = (
     Part(("verl",), "sharded training", "pip install verl"),
     Part(("alfworld",), "the official ALFWorld on TextWorld", "pip install alfworld, then alfworld-download"),
     Part(("reasoning-gym",), "a hundred reasoning worlds", "pip install reasoning-gym"),
-    Part(("mcp",), "worlds over MCP servers", "pip install mcp"),
 )
 
 
@@ -113,5 +112,6 @@ def template_report(model: str, console: Console) -> None:
     colours = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
     table = Table.grid(padding=(0, 2))
     for finding in inspect_template(tokenizer):
-        table.add_row(Text(finding.level, style=colours[finding.level]), finding.about, Text(finding.text))
+        about = Text.assemble(finding.about, (f"\n{finding.cases}" if finding.cases else "", "dim"))
+        table.add_row(Text(finding.level, style=colours[finding.level]), about, Text(finding.text))
     console.print(table)
