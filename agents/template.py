@@ -85,7 +85,7 @@ class Template:
                 "or use an instruction-tuned model."
             )
         self.tokenizer = tokenizer
-        self._tools = [dict(tool) for tool in tools] or None
+        self._tools: list[Any] | None = [dict(tool) for tool in tools] or None
         self._switch: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         self._short = lru_cache(maxsize=1 << 13)(self._encode)  # worlds and small models repeat themselves

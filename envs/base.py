@@ -129,7 +129,7 @@ class AnyText(gymnasium.Space[str]):
 
 
 @create_zero_array.register(AnyText)
-def _nothing_yet(space: AnyText) -> str:
+def _nothing_yet(space: AnyText) -> str:  # type: ignore[misc]  # as for Gymnasium's own spaces
     """What Gymnasium's wrappers show before anything is observed."""
     return ""
 

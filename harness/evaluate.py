@@ -7,7 +7,6 @@ before the next figure is shown; the same call goes on where a killed one was, a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.agents.models.base import Sampling
-from harness.agents.prompts import prompt_of
 from harness.agents.registry import make as make_agent
 from harness.agents.rollout import Job, rollouts
 from harness.agents.types import Trajectory
@@ -35,10 +33,11 @@ from harness.envs.tasks import tasks_of
 from . import __version__, machine
 from .config import RunConfig
 from .display import Display
-from .leaderboard.entry import Entry, EntryWriter, Record
+from .leaderboard.entry import Entry, EntryWriter, Record, prompt_hash
 from .leaderboard.score import Proportion, Result, Scores
+from .leaderboard.tokens import tokenizer_hash
 from .load import default_recipe, load, reload
-from .players import Player, Source, open_player, source, tokenizer_hash
+from .players import Player, Source, open_player, source
 from .runs import root, writing
 from .transcript import print_episode
 
@@ -60,8 +59,6 @@ def held_out(config: RunConfig) -> Sequence[Task]:
 def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Record:
     """Everything that moves the score of `player` on `tasks`."""
     world = world_class(config.env.name).world
-    template = prompt_of(config.agent)
-    text = "\0".join((template.system, template.opening, template.tools, world.instructions))
     return Record(
         model=player.name,
         model_digest=player.digest,
@@ -78,7 +75,7 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         success_at=world.success,
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
-        prompt_hash=hashlib.sha256(text.encode()).hexdigest(),
+        prompt_hash=prompt_hash(config.agent, world),
         sampling=asdict(config.sampling) | {"temperature": config.eval.temperature},
         seed=config.run.seed,
         seed_reaches_sampler=player.seed_reaches_sampler,
@@ -100,6 +97,7 @@ async def evaluate(
         if (folder / "scores.json").is_file() and (done := Entry.open(folder)).record == record:
             return done
         with EntryWriter(folder, record) as writer:
+            writer.keep(player.model.tokenizer)
             await _play_rest(player, config, tasks, writer, display)
             return writer.finish()
 
@@ -128,6 +126,7 @@ async def _play_rest(
         temperature=config.eval.temperature,
         top_p=config.sampling.top_p,
         max_tokens=config.sampling.max_tokens,
+        stop=config.sampling.stop,
         seed=config.run.seed,
     )
     try:
@@ -237,11 +236,13 @@ def _folder(who: Source, record: Record) -> Path:
         own = who.run.evals / who.label
         if (own / "record.json").is_file() and Entry(own).record == record:
             return own
-        return who.run.evals / f"{who.label}-{_slug(record.env)}-{record.split}-{short}"
-    return root() / "evals" / f"{_slug(who.name)}-{_slug(record.env)}-{record.split}-{short}"
+        return who.run.evals / f"{who.label}-{slug(record.env)}-{record.split}-{short}"
+    return root() / "evals" / f"{slug(who.name)}-{slug(record.env)}-{record.split}-{short}"
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """Text as a part of a folder's name."""
+    text = Path(text).stem if text.endswith(".py") else text
     return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
 
 
@@ -296,7 +297,12 @@ def watch(env: str, task: Task, model: str, console: Console) -> None:
                 agent=partial(make_agent, config.agent, hosts.spec),
                 model=player.model,
                 limits=config.limits,
-                sampling=Sampling(temperature=config.eval.temperature, max_tokens=config.sampling.max_tokens, seed=0),
+                sampling=Sampling(
+                    temperature=config.eval.temperature,
+                    max_tokens=config.sampling.max_tokens,
+                    stop=config.sampling.stop,
+                    seed=0,
+                ),
                 in_flight=1,
             )
             return await anext(aiter(stream))

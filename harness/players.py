@@ -6,7 +6,6 @@ Knows what `--model` may say, and nothing of scores.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,8 +18,6 @@ from .config import RunConfig
 from .runs import RunFolder, all_runs, find_checkpoint
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from harness.agents.models.base import Model, Prompt, Sampling
     from harness.envs.base import Task, TextEnv
 
@@ -168,11 +165,3 @@ def folder_digest(folder: Path) -> str | None:
                 inner = hashlib.file_digest(f, "sha256").hexdigest()
             digest.update(f"{file.name}\0{inner}\n".encode())
     return digest.hexdigest()
-
-
-def tokenizer_hash(tokenizer: PreTrainedTokenizerBase | None) -> str | None:
-    """SHA-256 over vocabulary and chat template; None where there is no tokenizer."""
-    if tokenizer is None:
-        return None
-    facts = [sorted(tokenizer.get_vocab().items()), tokenizer.chat_template]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -94,7 +94,7 @@ def _experience(
         logprobs_L[start:end] = turn.completion.logprobs
         if turn.refused:
             advantages_L[start:end] = -refusal_penalty
-    versions = [t.completion.version for t in turns]
+    versions = [v for t in turns for v in (t.completion.version, *t.completion.versions)]
     return Experience(
         key=key,
         task_key=trajectory.task.key,

@@ -22,7 +22,7 @@ from harness.envs.registry import world_class
 
 from .config import Plan
 from .experience import Example
-from .explorer.curriculum import tasks_for
+from .explorer.curriculum import task_at
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -43,7 +43,7 @@ def demonstrations(plan: Plan, tokenizer: PreTrainedTokenizerBase, context: int)
     warmup, seed = plan.warmup, plan.run.seed
     world_type = world_class(plan.env.name)
     tasks = world_type.tasks(plan.env.split, **{**plan.env.options, **warmup.options})
-    chosen = iter(tasks_for(tasks, 0, warmup.episodes, seed + _OTHER_TASKS))
+    chosen = (task_at(tasks, i, seed + _OTHER_TASKS) for i in range(warmup.episodes))
     world, agent = world_type(), make(plan.agent, world_type.world)
     stages = []
     for number, stage in enumerate(warmup.stages):

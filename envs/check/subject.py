@@ -134,16 +134,16 @@ def reset(world: TextEnv, task: Task) -> tuple[str, dict[str, Any]]:
 
 def step(world: TextEnv, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
     """One action, with the reward as it is. Raises WorldError where the answer is malformed."""
-    answer = world.step(action)
+    answer: Any = world.step(action)
     match answer:
-        case (str(), reward, _, _, dict()) if _is_number(reward):
-            return answer
+        case (str() as observation, reward, terminated, truncated, dict() as info) if _is_number(reward):
+            return observation, float(reward), bool(terminated), bool(truncated), info
     raise WorldError(f"step must give (text, reward, terminated, truncated, info), got {show(repr(answer))}")
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: Any) -> bool:
     try:
-        float(value)  # type: ignore[arg-type]  # that is the question
+        float(value)
     except (TypeError, ValueError):
         return False
     return True
@@ -157,7 +157,7 @@ def _line(observation: str, info: dict[str, Any], more: str = "") -> str:
 def line_of(answer: tuple[str, float, bool, bool, dict[str, Any]]) -> str:
     """All that a player sees of a step, as one line."""
     observation, reward, terminated, truncated, info = answer
-    return _line(observation, info, f"{float(reward)!r} {bool(terminated)} {bool(truncated)} ")
+    return _line(observation, info, f"{reward!r} {terminated} {truncated} ")
 
 
 def difference(one: Sequence[str], other: Sequence[str]) -> str:

@@ -225,6 +225,8 @@ def _impossible(
             yield "sync.interval", f"{late}, so the explorer needs new weights after every step; make it 1"
         if sync.offset > 0:
             yield "sync.offset", f"{late}, so the explorer may not run ahead; make it 0"
+        if sync.staleness is not None:
+            yield "sync.staleness", f"{late}, so the explorer may not run ahead; leave it out"
 
 
 def _ignored(algorithm: AlgorithmConfig) -> Iterator[tuple[str, str]]:

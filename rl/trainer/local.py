@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
 
+from harness.agents.models.loading import context_of, load_pretrained
 from harness.envs.errors import UserError
 
 from ..algorithm.loss import LossFn, Metrics, combined
 from .batch import Batch, split
 from .engine import refuse_untrainable, report
-from .models import context_of, load_pretrained, recompute, refuse_another
+from .models import recompute, refuse_another
 from .optimizer import Optimizer
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ class LocalEngine:
 
         device: None takes cuda where there is one. Raises UserError where `folder` holds no model.
         """
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the run has a display of its own
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
         self._model: PreTrainedModel = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Pretrained models as trainers need them: loading, telling one from another, computing layers twice.
+"""Pretrained models as trainers need them: telling one from another, computing layers twice.
 
 Knows transformers and folders, no losses or optimizers.
 """
@@ -7,34 +7,18 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from harness.agents.models.loading import load_pretrained
 from harness.envs.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-def load_pretrained(auto: Any, folder: Path | str, **options: Any) -> Any:
-    """`auto.from_pretrained`. Raises UserError where there is no such thing."""
-    try:
-        return auto.from_pretrained(folder, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        lines = str(error).strip().splitlines()
-        raise UserError(
-            f"cannot load '{folder}' as a causal LM: {lines[0] if lines else error!r}. It must be a folder (or hub "
-            "name) with config.json, *.safetensors and the tokenizer's files; check model.path."
-        ) from error
-
-
-def context_of(config: Any) -> int:
-    """Most tokens of a sequence, by a model's config."""
-    return int(getattr(config, "max_position_embeddings", None) or 2048)
 
 
 def refuse_another(model: PreTrainedModel, folder: Path | str) -> None:

@@ -22,9 +22,11 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from transformers import AutoModelForCausalLM
 
+from harness.agents.models.loading import load_pretrained
+
 from ...algorithm.loss import LossFn, Metrics, combined
 from ..batch import Batch
-from ..models import load_pretrained, recompute, refuse_another
+from ..models import recompute, refuse_another
 from ..optimizer import Optimizer, whole
 
 with warnings.catch_warnings():

@@ -259,7 +259,7 @@ def test_another_optimizers_state_is_refused(tiny: Any, folders: dict[str, Path]
 
 
 def test_what_cannot_be_trained_on_is_said(tiny: Any, folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot load"):
+    with pytest.raises(UserError, match="no model"):
         LocalEngine(tmp_path, TrainerConfig())
     with pytest.raises(UserError, match="temperature"):
         make_engine(folders["llama"], TrainerConfig(), temperature=0.0)
