@@ -144,8 +144,8 @@ def _training(config: RunConfig) -> Iterator[tuple[str, str]]:
     if config.sampling.top_p < 1 and config.run.steps > 0:
         yield (
             "sampling.top_p",
-            f"{config.sampling.top_p:g} cuts off tokens that the trainer still counts, so its logprobs would not be the "
-            "sampler's; training samples from the whole distribution: leave it at 1",
+            f"{config.sampling.top_p:g} cuts off tokens that the trainer still counts, so its logprobs would not be "
+            "the sampler's; training samples from the whole distribution: leave it at 1",
         )
     tiny = config.model.tiny
     if tiny.heads > 0 and tiny.width % tiny.heads:

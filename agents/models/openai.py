@@ -18,11 +18,9 @@ from ..types import Completion
 from .base import ContextFull, ModelError, Prompt, Sampling
 
 if TYPE_CHECKING:
-    from pathlib import Path
 
     from transformers import PreTrainedTokenizerBase
 
-    from ..config import ModelConfig
 
 KEY = "OPENAI_API_KEY"
 """Environment variable that holds the key; servers of one's own seldom ask for one."""
@@ -54,12 +52,9 @@ class OpenAIModel:
             raise UserError(f"no API key: set the environment variable {KEY}, or give the base_url of your own server.")
         self._own = base_url is not None
         self._where = base_url or "api.openai.com"
+        # An answer ends with the token that completed its stop string, and its text says so too.
+        self._extra: dict[str, Any] = {"return_token_ids": True, "include_stop_str_in_output": True}
         self._client = openai.AsyncOpenAI(api_key=self._key or "none", base_url=base_url, max_retries=0)
-
-    @classmethod
-    def from_folder(cls, path: Path | str, config: ModelConfig) -> OpenAIModel:
-        """The text endpoint's model named `path`, at OPENAI_BASE_URL; of `config` nothing concerns a remote engine."""
-        return cls(str(path))
 
     async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         try:
@@ -91,6 +86,7 @@ class OpenAIModel:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=openai.omit if sampling.seed is None else sampling.seed,
+            stop=list(sampling.stop) or openai.omit,
             **longest,
         )
         choice = self._only(answer)
@@ -111,7 +107,8 @@ class OpenAIModel:
             top_p=sampling.top_p,
             seed=openai.omit if sampling.seed is None else sampling.seed,
             logprobs=0,
-            extra_body={"return_token_ids": True},
+            stop=list(sampling.stop) or openai.omit,
+            extra_body=self._extra,
         )
         choice = self._only(answer)
         tokens = getattr(choice, "token_ids", None)
