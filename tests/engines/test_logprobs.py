@@ -1,4 +1,4 @@
-"""One distribution, whoever computes it: vLLM, the local engine, the local trainer, and verl, on episodes of many turns.
+"""One distribution, whoever computes it: vLLM, the local engine, the local trainer, and verl.
 
 Episodes are sampled by vLLM and by the local engine; each engine says what it drew with, and the trainers compute the
 same tokens anew. Runs where vLLM is installed (`scripts/engines_env.sh` makes such an environment).
