@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,7 +114,7 @@ def _known(source: str, split: str, folder: str | None) -> tuple[Row, ...]:
         path = Path(folder).expanduser() / file
     elif data := os.environ.get("HARNESS_DATA"):
         path = Path(data).expanduser() / "math" / file
-    elif known.hub and find_spec("datasets") is not None:
+    elif known.hub and _hub_package():
         return _read_hub(f"{source}@hub", known.hub, known.hub_test if split == "test" else "train")
     else:
         hub = " (or install the package `datasets`, to read it from the hub)" if known.hub else ""
@@ -126,16 +127,20 @@ def _known(source: str, split: str, folder: str | None) -> tuple[Row, ...]:
     return _read(source, path, path.stat().st_mtime_ns)
 
 
+def _hub_package() -> bool:
+    """Whether Hugging Face's package is there; a mere folder named datasets, such as this project's, has no origin."""
+    spec = find_spec("datasets")
+    return spec is not None and spec.origin is not None
+
+
 @lru_cache(maxsize=16)
 def _read_hub(origin: str, name: str, split: str) -> tuple[Row, ...]:
     """A split of NAME or NAME:CONFIG; NAME may be a local folder in that form too."""
-    if find_spec("datasets") is None:
+    if not _hub_package():
         raise UserError(f"math: {origin} needs the package `datasets`: pip install datasets.")
-    from datasets import load_dataset
-
     path, _, config = name.partition(":")
     try:
-        table = load_dataset(path, config or None, split=split)
+        table = import_module("datasets").load_dataset(path, config or None, split=split)
     except (OSError, ValueError) as error:  # no network, no such set, no such split
         raise UserError(f"math: {origin}: cannot load {name}, split {split}: {one_line(error)}") from error
     return _rows(origin, f"{name} ({split})", table)

@@ -18,7 +18,10 @@ from .grade import VERSION, Kind, Verdict, grade
 
 HELD_OUT = 100_000
 """Length of the held-out splits of what is generated."""
-GENERATED = {"arithmetic": (2, arithmetic.LEVELS), "countdown": (1, countdown.LEVELS)}
+GENERATED: dict[str, tuple[int, Mapping[int, object]]] = {
+    "arithmetic": (2, arithmetic.LEVELS),
+    "countdown": (1, countdown.LEVELS),
+}
 """Source -> the level that is taken where none is given, and all of them."""
 OPTIONS = ("source", "level", "folder", "rewards", "words")
 

@@ -148,4 +148,7 @@ def world_of(name: str) -> type[ReasoningGym]:
         cloneable=True,
         version="0.1.25",
     )
-    return type(base)(f"ReasoningGym_{name}", (base,), {"world": spec, "name": name, "__doc__": spec.description})
+    made: type[ReasoningGym] = type(
+        f"ReasoningGym_{name}", (base,), {"world": spec, "name": name, "__doc__": spec.description}
+    )
+    return made

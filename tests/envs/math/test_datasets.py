@@ -84,13 +84,13 @@ def test_a_folder_given_by_option_comes_before_the_environment(tmp_path: Path, m
 
 
 def test_the_hub_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.envs.math.datasets.find_spec", lambda name: None)
+    monkeypatch.setattr("harness.envs.math.datasets._hub_package", lambda: False)
     with pytest.raises(UserError, match="needs the package `datasets`"):
         rows("hub:someone/something", "test")
 
 
 def test_a_set_in_the_hubs_form(tmp_path: Path) -> None:
-    pytest.importorskip("datasets", reason="needs the package `datasets`")
+    pytest.importorskip("datasets.load", reason="needs the package `datasets`")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "test.jsonl").write_text('{"problem": "1 + 1?", "answer": "2"}\n')
     (row,) = rows(f"hub:{tmp_path / 'set'}", "test")
