@@ -51,6 +51,8 @@ class Completion:
     """Policy version that sampled it (its last token, where weights came in the middle)."""
     versions: tuple[int, ...] = ()
     """Policy version that sampled each token, where they differ; empty where `version` sampled them all."""
+    usage: tuple[int, int] | None = None
+    """Tokens read and written, as a text-only endpoint counts them; None where the ids say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from harness.envs.base import Expert, Task, TextEnv
 
 Script = Callable[[Prompt, Sampling, str], str]
-"""From prompt, sampling and session to the answer's text; may raise what a model may raise."""
+"""From prompt, sampling and session to the answer's text; may raise what a model may raise. Where it has a method
+`release(session)`, that is called when the episode is over."""
 
 LOGPROB = -0.5
 """What every token of a scripted answer is said to have been drawn with."""
@@ -81,8 +82,9 @@ class ScriptedModel:
 
     def release(self, session: str) -> None:
         self._said.pop(session, None)
-        if isinstance(self._script, _Experts):
-            self._script.release(session)
+        forget = getattr(self._script, "release", None)  # a script may keep something for each session
+        if forget is not None:
+            forget(session)
 
     async def close(self) -> None:
         """Nothing is held."""

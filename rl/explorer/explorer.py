@@ -199,8 +199,8 @@ class Explorer:
         flight.landed.append(trajectory)
         if len(flight.landed) == self._plan.explorer.group_size:
             self._flights.discard(flight)
-            name, penalty = self._slots.name(flight.slot), self._plan.algorithm.refusal_penalty
-            self._waiting.append((flight.slot, self._marked(group_of(name, flight.landed, penalty))))
+            group = group_of(self._slots.name(flight.slot), flight.landed)
+            self._waiting.append((flight.slot, self._marked(group)))
             self._hand_over()
 
     async def _tend(self) -> None:
