@@ -188,10 +188,8 @@ def main() -> None:
         for workload, options in workloads.items():
             if args.only not in (None, workload):
                 continue
-            print(
-                f"{workload}\n  {'mode':14}{'s/step':>8}{'explorer idle':>15}{'trainer idle':>14}{'lag':>6}{'acted':>7}",
-                flush=True,
-            )
+            columns = f"{'s/step':>8}{'explorer idle':>15}{'trainer idle':>14}{'lag':>6}{'acted':>7}"
+            print(f"{workload}\n  {'mode':14}{columns}", flush=True)
             for mode, sync in MODES.items():
                 folder = Path(name) / workload / mode
                 folder.mkdir(parents=True)
@@ -199,10 +197,8 @@ def main() -> None:
                 m = asyncio.run(measure(mode, plan, place, base, folder))
                 measured.setdefault(workload, []).append(m)
                 lag, acted = (sum(numbers) / max(1, len(numbers)) for numbers in (m.lags, m.acted))
-                print(
-                    f"  {mode:14}{m.step_seconds:8.3f}{m.explorer_idle:15.0%}{m.trainer_idle:14.0%}{lag:6.1f}{acted:7.0%}",
-                    flush=True,
-                )
+                idle = f"{m.explorer_idle:15.0%}{m.trainer_idle:14.0%}"
+                print(f"  {mode:14}{m.step_seconds:8.3f}{idle}{lag:6.1f}{acted:7.0%}", flush=True)
         place.close()
     draw(measured, args.out)
     print(f"timelines: {args.out}")

@@ -75,7 +75,8 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
         prompt_hash=prompt_hash(config.agent, world),
-        sampling=asdict(config.sampling) | {"temperature": config.eval.temperature},
+        # A list, as it comes back from disk: a record that is read must equal the one that was written.
+        sampling=asdict(config.sampling) | {"temperature": config.eval.temperature, "stop": list(config.sampling.stop)},
         seed=config.run.seed,
         seed_reaches_sampler=player.seed_reaches_sampler,
         limits=asdict(config.limits),

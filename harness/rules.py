@@ -53,7 +53,9 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
-    "algorithm.refusal_penalty": 0,
+    "algorithm.turn_share": 0,
+    "algorithm.discount": 0,
+    "trainer.ranks": 1,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
     "trainer.threads": 1,
@@ -91,7 +93,12 @@ POSITIVE = (
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )
-AT_MOST: dict[str, float] = {"sampling.top_p": 1, "warmup.noise": 1}
+AT_MOST: dict[str, float] = {
+    "sampling.top_p": 1,
+    "warmup.noise": 1,
+    "algorithm.turn_share": 1,
+    "algorithm.discount": 1,
+}
 
 
 def value(config: RunConfig, path: str) -> Any:
@@ -211,8 +218,14 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         yield "env.faults.slow_seconds", "would be ignored: env.faults.slow is 0"
     if given("env.faults.seed", "env.faults") and not faults.any:
         yield "env.faults.seed", "would be ignored: there are no faults"
+    if given("algorithm.discount", "algorithm.turn_share") and not config.algorithm.turn_share:
+        yield "algorithm.discount", "would be ignored: algorithm.turn_share is 0, and only turns are discounted"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
+    if config.trainer.engine == "local" and config.trainer.ranks > 1:
+        yield "trainer.ranks", "would be ignored: the local engine is one process; set trainer.engine=verl"
+    elif config.trainer.ranks > 1 and config.run.place == "inline":
+        yield "trainer.ranks", "several need processes of their own, and run.place=inline has one; set run.place=ray"
     for section in ("trainer", "warmup"):
         name, rate = f"{section}.optimizer.name", f"{section}.optimizer.adam_lr"
         if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):

@@ -94,9 +94,11 @@ class AlgorithmConfig:
     clip_high: float = 0.28
     normalize_std: bool = True
     """Divide a group's centred rewards by their deviation (GRPO) or not (Dr. GRPO)."""
-    refusal_penalty: float = 0.0
-    """Advantage that the tokens of a turn lose when the world refuses its action (or none can be read), against the
-    group's average turn; needs a world that tells (`refused` in info)."""
+    turn_share: float = 0.0
+    """Share of a token's advantage that its turn earns against the turns of the group that began in the same state
+    (GiGPO, arXiv 2505.10978); the rest is its attempt's."""
+    discount: float = 0.95
+    """Of a turn's reward, for each turn that comes after it; only the share above reads it."""
     kl: float = 0.0
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
@@ -115,6 +117,8 @@ class OptimizerConfig:
     """Learning rate (of Muon's matrices where name is muon)."""
     adam_lr: float | None = None
     """Learning rate of what Muon leaves to AdamW; None takes `lr`."""
+    vector_lr: float | None = None
+    """Learning rate of vectors (gains and biases); None takes that of AdamW's matrices."""
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.95)
     warmup_steps: int = 0

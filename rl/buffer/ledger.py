@@ -269,6 +269,9 @@ class Ledger:
             found[head.state] += head.size - lost
         return found
 
+    def dropped(self, terms: Terms) -> int:
+        return sum(head.state == STALE for head in self._groups.values())
+
     def _move(self, head: Head, state: str, step: int | None) -> None:
         head.state, head.step = state, step
         if state in (WAITING, READY):

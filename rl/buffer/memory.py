@@ -98,6 +98,9 @@ class BooksBuffer:
     def counts(self) -> dict[str, int]:
         return dict(self._look("counts"))
 
+    def dropped(self) -> int:
+        return int(self._look("dropped"))
+
     def close(self) -> None:
         self._books.close()
 

@@ -66,6 +66,9 @@ class Wrapped:
     def counts(self) -> dict[str, int]:
         return self.buffer.counts()
 
+    def dropped(self) -> int:
+        return self.buffer.dropped()
+
     def close(self) -> None:
         self.buffer.close()
 

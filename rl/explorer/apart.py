@@ -110,13 +110,7 @@ async def _offer(explorer: Explorer, weights: WeightFolder, publication: Publica
         if tensors is None:
             return
         seen.add(name)
-        try:
-            await explorer.offer(version, tensors)
-        except ValueError as error:
-            raise UserError(
-                f"the weights in {weights.folder / name} are of another model than this explorer's: {error}. Trainer "
-                "and explorers need the same model.path."
-            ) from error
+        await explorer.offer(version, tensors)
 
 
 async def _tell(explorer: Explorer, report: Report) -> None:

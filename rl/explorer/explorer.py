@@ -29,6 +29,7 @@ from harness.agents.play import turn_seed
 from harness.agents.registry import make
 from harness.agents.rollout import Episodes, Job
 from harness.agents.types import Outcome, Trajectory
+from harness.envs.errors import UserError
 from harness.envs.host import HostPool
 from harness.envs.registry import world_class
 
@@ -163,7 +164,13 @@ class Explorer:
         await self._hold(version, weights)
 
     async def _hold(self, version: int, weights: Mapping[str, torch.Tensor]) -> None:
-        await self._model.update(weights.items(), version)
+        try:
+            await self._model.update(weights.items(), version)
+        except ValueError as error:
+            raise UserError(
+                f"the weights of version {version} are of another model than this explorer's: {error}. Trainer and "
+                "explorers need the same model.path."
+            ) from error
         self._held = version
 
     async def _start(self, slot: int, games: asyncio.TaskGroup) -> None:
@@ -192,8 +199,8 @@ class Explorer:
         flight.landed.append(trajectory)
         if len(flight.landed) == self._plan.explorer.group_size:
             self._flights.discard(flight)
-            name, penalty = self._slots.name(flight.slot), self._plan.algorithm.refusal_penalty
-            self._waiting.append((flight.slot, self._marked(group_of(name, flight.landed, penalty))))
+            group = group_of(self._slots.name(flight.slot), flight.landed)
+            self._waiting.append((flight.slot, self._marked(group)))
             self._hand_over()
 
     async def _tend(self) -> None:

@@ -100,10 +100,11 @@ class WeightFolder:
 
     def read(self, name: str) -> dict[str, torch.Tensor] | None:
         """The weights in a file; None where it has been replaced meanwhile (then `look` again)."""
-        from safetensors.torch import load_file
+        from safetensors.torch import load
 
         try:
-            return load_file(self.folder / name)
+            # All at once: a file that is opened a second time may be gone by then.
+            return load((self.folder / name).read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, SafetensorError) as error:

@@ -28,7 +28,7 @@ from ..buffer.registry import open_buffer
 from ..experience import Example, Experience, ExperienceGroup
 from ..sync.weights import WeightFolder, fingerprint
 from . import batch, checkpoint
-from .engine import TrainEngine, make_engine
+from .engine import Scorer, make_engine
 
 if TYPE_CHECKING:
     import torch
@@ -46,9 +46,9 @@ class Trainer:
         """base: folder (or hub name) of the model that the run begins with. Raises UserError."""
         self._plan, self._base, self._checkpoints = plan, base, checkpoints
         self._buffer = open_buffer(buffer_url, plan.buffer, staleness=plan.sync.staleness)
-        self._engine = self._make_engine(base)
+        self._engine = make_engine(base, plan.trainer, temperature=plan.sampling.temperature)
         self._tokenizer = fingerprint(self._engine.tokenizer)
-        self._reference: TrainEngine | None = None
+        self._reference: Scorer | None = None
         self._loss = presets.loss(plan.algorithm)
         self._estimator = presets.estimator(plan.algorithm)
         self._success = world_class(plan.env.name).world.success
@@ -135,7 +135,11 @@ class Trainer:
         if groups is None:
             return None
         self._check_tokenizer(groups)
-        judged = [with_advantages(g, self._estimator) for g in groups]
+        algorithm = self._plan.algorithm
+        judged = [
+            with_advantages(g, self._estimator, turn_share=algorithm.turn_share, discount=algorithm.discount)
+            for g in groups
+        ]
         metrics = {**_figures(groups, self._success, self.version), **_counts(judged)}
         used = [j.group.experiences for j in judged if j.group.experiences and not j.flat]
         fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]
@@ -191,7 +195,7 @@ class Trainer:
         for share in shares:
             rows = batch.from_experiences([e for i in share for e in groups[i]])
             if self._plan.algorithm.kl:
-                rows = rows.with_reference(self._reference_engine().logprobs(rows))
+                rows = rows.with_reference(self._reference_model().logprobs(rows))
             all_metrics.append(self._engine.step(rows, self._loss))
         seconds = time.perf_counter() - began
         sums: defaultdict[str, float] = defaultdict(float)
@@ -212,15 +216,12 @@ class Trainer:
             "nothing_to_train": 0.0 if shares else 1.0,
         }
 
-    def _reference_engine(self) -> TrainEngine:
+    def _reference_model(self) -> Scorer:
         """The model that the KL term holds on to: the warmed-up one, or the base where there was no warm-up."""
         if self._reference is None:
             warm = self._checkpoints / WARMUP
-            self._reference = self._make_engine(warm if warm.is_dir() else self._base)
+            self._reference = self._engine.reference(warm if warm.is_dir() else self._base)
         return self._reference
-
-    def _make_engine(self, folder: Path) -> TrainEngine:
-        return make_engine(folder, self._plan.trainer, temperature=self._plan.sampling.temperature)
 
     def _begin(self) -> None:
         trainer = self._plan.trainer

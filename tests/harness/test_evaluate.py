@@ -326,6 +326,7 @@ class Parrot(BaseHTTPRequestHandler):
         message = {"role": "assistant", "content": f"Action: say {said}"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice]}
+        answer["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
         body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

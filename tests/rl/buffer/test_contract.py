@@ -138,6 +138,7 @@ class TestBuffer:
         buffer.put([make.group("3", rewards=[None, 1.0], version=6)])
         assert names(buffer.take(0, 2, 9)) == ["1", "2"]
         assert buffer.counts() == counts(stale=3, leased=1)
+        assert buffer.dropped() == 2
         assert buffer.reward("3#0.0", 1.0)  # kept for a trainer that may go back to where it is fresh
         assert buffer.counts()["stale"] == 3
         assert buffer.stored(["0"]) == {"0"}
