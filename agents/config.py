@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,8 +12,10 @@ class AgentConfig:
 
     name: str = "react"
     """A name from agents/registry.py."""
-    prompt: str = "react"
-    """Prompt template, a name from agents/prompts.py."""
+    prompt: str | None = None
+    """Prompt template, a name from agents/prompts.py; None takes the agent's own."""
+    thinking: bool | None = None
+    """Switches the thinking of models whose chat template has a switch (enable_thinking); None leaves it alone."""
     max_steps: int | None = None
     """Actions an episode may take; None takes the world's own limit."""
     observation_chars: int = 4000
@@ -45,8 +48,25 @@ class ModelConfig:
     """float32 or bfloat16, of the sampling engine."""
     slots: int = 64
     """Sequences that one engine decodes side by side."""
+    context: int | None = None
+    """Most tokens of prompt and answer together; None takes all that the model can."""
     threads: int = 1
     """CPU threads of one engine."""
+    on_update: Literal["keep", "restart"] = "keep"
+    """What becomes of answers under way when new weights come: keep goes on from the token they are at, restart samples
+    them anew. Matters where weights come in the middle of episodes (`sync.partial`)."""
+    engines: int = 1
+    """vllm: engines of one explorer, behind a router that keeps an episode with its engine."""
+    tensor_parallel: int = 1
+    """vllm: devices that one engine is spread over."""
+    cache_gib: float | None = None
+    """vllm: GiB of keys and values of one engine; None takes what `slots` full contexts need on a CPU, at most 4, and
+    what the device has left on a GPU."""
+    urls: tuple[str, ...] = ()
+    """vllm-server: addresses of running servers, such as http://127.0.0.1:8000."""
+    exchange: str | None = None
+    """vllm-server: folder in which weights are handed over, seen by explorer and servers under the same path; None
+    takes this machine's shared memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +77,8 @@ class SamplingConfig:
     top_p: float = 1.0
     max_tokens: int = 64
     """Longest answer of one turn."""
+    stop: tuple[str, ...] = ()
+    """Texts that end an answer, beside the model's own end tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

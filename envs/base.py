@@ -6,11 +6,15 @@ not know models, tokens or training. Invariant: what happens in an episode depen
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self, TypedDict
 
 import gymnasium
+from gymnasium.wrappers.utils import create_zero_array
+
+from .errors import WorldError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +59,37 @@ class WorldSpec:
     """An episode whose summed reward reaches this counts as a success."""
     isolation: Literal["none", "thread", "process"] = "process"
     """none: thread-safe and quick, stepped in place; thread: may block; process: own worker, killed when late."""
+    reset_seconds: float = 0.0
+    """What a reset costs beyond a step (a server to start, a scene to load): players wait so much longer for it."""
+    cloneable: bool = False
+    """`clone` copies a running episode."""
     version: str = "1"
     """Raised whenever texts or rules change, so that scores stay comparable."""
     grader_version: str = "1"
     """Raised when only the grading changes: stored answers can then be graded again, and need not be played again."""
     splits: tuple[str, ...] = ("train", "valid_unseen")
     """Names that `tasks` accepts."""
+
+    @property
+    def edition(self) -> str:
+        """What two scores must share to be compared: `version+grader_version`."""
+        return f"{self.version}+{self.grader_version}"
+
+
+class Info(TypedDict, total=False):
+    """The keys of `info` that players, agents and checkers read; a world may add others, which nobody reads."""
+
+    admissible: Sequence[str]
+    """Every action that is possible now."""
+    tools: Sequence[Mapping[str, Any]]
+    """Tools that can be called, as chat templates take them: {"type": "function", "function": {"name", "description",
+    "parameters" (a JSON Schema)}}. An action is then one call, {"name": ..., "arguments": {...}}, or `answer TEXT`."""
+    progress: float
+    """Share of the sub-goals that are reached, from 0 to 1."""
+    task_type: str
+    """Kind of the task, for scores per kind."""
+    refused: bool
+    """The last action could not be carried out."""
 
 
 class Expert(Protocol):
@@ -71,12 +100,19 @@ class Expert(Protocol):
 
 
 class AnyText(gymnasium.Space[str]):
-    """Every string. Gymnasium's own `Text` wants a finite alphabet, which a language model does not keep to."""
+    """Every string. Gymnasium's own `Text` wants a finite alphabet, which a language model does not keep to.
 
-    def __init__(self, seed: int | None = None) -> None:
+    `sample` draws from `examples`: as an action space, they are what a player who knows the form alone might say.
+    Without them it draws a few letters.
+    """
+
+    def __init__(self, examples: Sequence[str] = (), seed: int | None = None) -> None:
         super().__init__(shape=(), dtype=str, seed=seed)
+        self.examples = tuple(examples)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
+        if self.examples:
+            return self.examples[int(self.np_random.integers(len(self.examples)))]
         letters = self.np_random.integers(97, 123, size=int(self.np_random.integers(1, 9)))
         return "".join(map(chr, letters))
 
@@ -84,7 +120,7 @@ class AnyText(gymnasium.Space[str]):
         return isinstance(x, str)
 
     def __repr__(self) -> str:
-        return "AnyText()"
+        return f"AnyText({list(self.examples)})" if self.examples else "AnyText()"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AnyText)
@@ -92,13 +128,17 @@ class AnyText(gymnasium.Space[str]):
     __hash__ = None  # type: ignore[assignment]
 
 
+@create_zero_array.register(AnyText)
+def _nothing_yet(space: AnyText) -> str:  # type: ignore[misc]  # as for Gymnasium's own spaces
+    """What Gymnasium's wrappers show before anything is observed."""
+    return ""
+
+
 class TextEnv(gymnasium.Env[str, str]):
     """Base of every world. A subclass gives `world`, `tasks`, `reset` and `step`, and nothing else is needed.
 
     `reset(seed=..., options={"task": task})` starts the given task; without one, the world picks a training task by
-    seed. Documented keys of `info`: `admissible` (list of valid actions), `tools` (list of JSON Schemas), `progress`
-    (share of sub-goals reached), `refused` (True where the last action could not be carried out), `task_type` (for
-    scores per kind).
+    seed. `Info` has the keys of `info`. `harness env check` judges a world.
     """
 
     world: ClassVar[WorldSpec]
@@ -116,9 +156,25 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @classmethod
     def texts(cls) -> Sequence[str]:
-        """Sample texts with every word this world says; a model made from scratch builds its vocabulary on them."""
-        return ()
+        """Sample texts with every word this world says; a model made from scratch builds its vocabulary on them.
+
+        Unless a world gives its own: what is heard in a few episodes.
+        """
+        from .novice import overheard
+
+        return overheard(cls)
 
     def expert(self) -> Expert | None:
         """A player for the task of the last `reset`, or None where the world has none."""
         return None
+
+    @classmethod
+    def has_expert(cls) -> bool:
+        """Whether there may be an expert: the class gives one, though perhaps not for every task."""
+        return cls.expert is not TextEnv.expert
+
+    def clone(self) -> Self:
+        """An independent copy in the middle of its episode. Raises WorldError where the spec does not promise it."""
+        if not self.world.cloneable:
+            raise WorldError(f"{self.world.id}: cannot be cloned")
+        return copy.deepcopy(self)

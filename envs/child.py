@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +39,8 @@ class ChildDied(Exception):
 class Child:
     """`python -m module ARGUMENTS... FD`, started at once. Use either `ask` or `ask_async` at a time."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        """`env` goes on top of this process's environment."""
         mine, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -46,10 +48,12 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # prints of the child must not mix with this process's output
                 pass_fds=(theirs.fileno(),),
+                env=None if env is None else {**os.environ, **env},
                 start_new_session=True,  # Ctrl-C is the parent's to handle; a kill reaches grandchildren too
             )
         self._socket = mine
-        self._killed = False
+        # Also run when nobody holds this child any more, and at the interpreter's exit.
+        self._end = weakref.finalize(self, _end, self._process, mine, os.getpid())
 
     @property
     def alive(self) -> bool:
@@ -91,15 +95,7 @@ class Child:
 
     def kill(self) -> None:
         """End it and whatever it started, now; harmless when repeated."""
-        if self._killed:  # its number may be another's by now
-            return
-        self._killed = True
-        self._socket.close()
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)  # its session's group has the same number
-        except (ProcessLookupError, PermissionError):  # already gone (macOS says PermissionError for a zombie)
-            self._process.kill()
-        self._process.wait()
+        self._end()
 
     def _read(self, size: int, deadline: float) -> bytes:
         parts = bytearray()
@@ -134,6 +130,17 @@ class Child:
         if code < 0:
             return ChildDied(f"process was killed by signal {signal.Signals(-code).name}")
         return ChildDied(f"process exited with code {code}")
+
+
+def _end(process: subprocess.Popen[bytes], connection: socket.socket, owner: int) -> None:
+    if os.getpid() != owner:  # a fork of the owner's process exits; the child is not its own
+        return
+    connection.close()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # its session's group has the same number
+    except (ProcessLookupError, PermissionError):  # already gone (macOS says PermissionError for a zombie)
+        process.kill()
+    process.wait()
 
 
 def serve(answer: Callable[[Any], bytes], fd: int) -> None:
@@ -172,6 +179,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, (set, frozenset)):
         return sorted(value)
+    if isinstance(value, Sequence):
+        return list(value)
     if hasattr(value, "items"):
         return dict(value.items())
     raise TypeError(f"{type(value).__name__} is not plain data (text, numbers, lists, mappings)")

@@ -8,6 +8,7 @@ from typing import Any
 
 from .base import Expert, Task, TextEnv, WorldSpec
 from .errors import UserError
+from .spelling import plain
 from .tasks import ENDLESS, LazyTasks, check_choice
 
 WORDS = ("apple", "bridge", "candle", "dragon", "engine", "forest", "garden", "hammer", "island", "jacket")
@@ -22,6 +23,7 @@ class Echo(TextEnv):
         max_steps=20,
         instructions="Each turn shows one word. Say exactly that word, for example: say apple",
         isolation="none",
+        cloneable=True,
     )
 
     @classmethod
@@ -49,7 +51,7 @@ class Echo(TextEnv):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         before = self.hits / len(self.words)
-        right = action.strip() in (self.words[self.turn], f"say {self.words[self.turn]}")
+        right = plain(action) in (self.words[self.turn], f"say {self.words[self.turn]}")
         self.turn += 1
         self.hits += right
         done = self.turn == len(self.words)

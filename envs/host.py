@@ -8,6 +8,7 @@ unaffected, and the host is good for the next `reset`.
 from __future__ import annotations
 
 import asyncio
+import json
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .checked import Reset, Step, checked_reset, checked_step
 from .child import Child, ChildDied, ChildLate
+from .config import Faults
 from .errors import GraderError, UserError, WorldError, WorldTimeout, one_line
 from .registry import world_class
 
@@ -33,6 +35,9 @@ class Host(Protocol):
     """A world that can be played for one episode after another, one at a time."""
 
     spec: WorldSpec
+    """What the world declares."""
+    own_process: bool
+    """Whether it costs a process."""
 
     async def reset(self, task: Task) -> Reset:
         """Start an episode. Raises WorldError, WorldTimeout, UserError."""
@@ -44,10 +49,13 @@ class Host(Protocol):
         """Free the world and its process; harmless when repeated."""
 
 
-def open_host(name: str, *, step_seconds: float = 30.0) -> Host:
-    """A host for the world `name` (see `world_class`). `step_seconds` bounds one reset or step of a world that
-    declares isolation thread or process; a world that declares none promises to be quick. Raises UserError."""
+def open_host(name: str, *, step_seconds: float = 30.0, faults: Faults | None = None) -> Host:
+    """A host for the world `name` (see `world_class`). `step_seconds` bounds one step of a world that declares
+    isolation thread or process, and its reset together with the spec's `reset_seconds`; a world that declares none
+    promises to be quick. With `faults`, a worker process holds it in any case. Raises UserError."""
     world = world_class(name)
+    if faults is not None and faults.any:
+        return ProcessHost(name, world.world, step_seconds, faults)
     match world.world.isolation:
         case "none":
             return InPlaceHost(world)
@@ -59,6 +67,8 @@ def open_host(name: str, *, step_seconds: float = 30.0) -> Host:
 
 class InPlaceHost:
     """Calls the world in the caller's own thread."""
+
+    own_process = False
 
     def __init__(self, world: type[TextEnv]) -> None:
         self.spec = world.world
@@ -93,6 +103,8 @@ class InPlaceHost:
 class ThreadHost:
     """Calls the world in a thread of its own. A late thread cannot be killed: it is left behind with its world."""
 
+    own_process = False
+
     def __init__(self, world: type[TextEnv], step_seconds: float) -> None:
         self.spec = world.world
         self._make = world
@@ -109,7 +121,7 @@ class ThreadHost:
             assert self._world is not None
             self._total = 0.0
             reset = partial(self._world.reset, seed=task.seed, options={"task": task})
-            return checked_reset(await self._call(self._thread, reset))
+            return checked_reset(await self._call(self._thread, reset, self.spec.reset_seconds))
 
     async def step(self, action: str) -> Step:
         if self._thread is None or self._world is None:
@@ -126,14 +138,13 @@ class ThreadHost:
                 await self._call(self._thread, self._world.close)
         self._drop()
 
-    async def _call(self, thread: _Thread, function: Callable[[], Any]) -> Any:
+    async def _call(self, thread: _Thread, function: Callable[[], Any], more_seconds: float = 0.0) -> Any:
         answer = thread.call(function)
+        seconds = self._seconds + more_seconds
         try:
-            await asyncio.wait(
-                [answer], timeout=self._seconds
-            )  # unlike wait_for, tells a world's TimeoutError from ours
+            await asyncio.wait([answer], timeout=seconds)  # unlike wait_for, tells a world's TimeoutError from ours
             if not answer.done():
-                raise WorldTimeout(f"{self.spec.id}: no answer within {self._seconds:g} s")
+                raise WorldTimeout(f"{self.spec.id}: no answer within {seconds:g} s")
             return answer.result()
         finally:
             answer.cancel()  # what comes later is nobody's
@@ -147,18 +158,20 @@ class ThreadHost:
 class ProcessHost:
     """Asks a worker process, which is reused between episodes and replaced once it was late, died or was cancelled."""
 
-    def __init__(self, name: str, spec: WorldSpec, step_seconds: float) -> None:
+    own_process = True
+
+    def __init__(self, name: str, spec: WorldSpec, step_seconds: float, faults: Faults | None = None) -> None:
         self.spec = spec
-        self._name = name
+        self._arguments = name, "" if faults is None else json.dumps(asdict(faults))
         self._seconds = step_seconds
         self._child: Child | None = None
         self._total = 0.0
 
     async def reset(self, task: Task) -> Reset:
-        seconds = self._seconds
+        seconds = self._seconds + self.spec.reset_seconds
         if self._child is None or not self._child.alive:
             self._discard()
-            self._child = Child("harness.envs.worker", self._name)
+            self._child = Child("harness.envs.worker", *self._arguments)
             seconds += START_SECONDS
         self._total = 0.0
         fields = asdict(task) | {"data": dict(task.data)}
@@ -211,11 +224,11 @@ class HostPool:
     time, and a lease waits its turn. Raises UserError where the world cannot be had.
     """
 
-    def __init__(self, name: str, *, size: int = 32, step_seconds: float = 30.0) -> None:
-        self._open: Callable[[], Host] = partial(open_host, name, step_seconds=step_seconds)
+    def __init__(self, name: str, *, size: int = 32, step_seconds: float = 30.0, faults: Faults | None = None) -> None:
+        self._open: Callable[[], Host] = partial(open_host, name, step_seconds=step_seconds, faults=faults)
         self._idle: list[Host] = [self._open()]
         self.spec = self._idle[0].spec
-        self._slots = asyncio.Semaphore(size) if self.spec.isolation == "process" else None
+        self._slots = asyncio.Semaphore(size) if self._idle[0].own_process else None
 
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[Host]:

@@ -1,16 +1,15 @@
 """Names of worlds, and where each one lives.
 
 Knows names only: nothing of a world is imported before somebody asks for that world, so that listing them is quick.
-Invariant: one name means one class; what is not in the table is an entry point (group `harness.envs`), a
-`module:Class`, or the path of a Python file that holds exactly one world.
+Invariant: one name means one class, in this process and in any other; what is not in the table is an entry point (group
+`harness.envs`), a `module:Class`, a Gymnasium id, or the path of a Python file that holds exactly one world.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import sys
+import re
 import traceback
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from .base import TextEnv
+
+_GYM_ID = re.compile(r"(?:[\w.]+:)?(?:[\w:.-]+/)?[\w:.-]+-v\d+")
 
 GROUP = "harness.envs"
 """Entry point group in which other packages offer worlds: `name = "module:Class"`."""
@@ -35,6 +36,8 @@ class Known(NamedTuple):
     """`module:Class`"""
     gym_id: str
     """For `gymnasium.make`; empty for a world of another package."""
+    max_steps: int
+    """The same number as `WorldSpec.max_steps`, after which `gymnasium.make` truncates; 0 for another package's."""
     description: str
     """The same line as `WorldSpec.description`."""
 
@@ -44,15 +47,31 @@ TABLE = (
         "alfworld",
         "harness.envs.alfworld.world:ALFWorld",
         "harness/ALFWorld-v0",
+        50,
         "household tasks in text rooms: find things, clean, heat, cool and put them in place",
     ),
     Known(
         "math",
         "harness.envs.math.world:Math",
         "harness/Math-v0",
+        1,
         "maths problems with one graded answer: generated arithmetic, or a set such as gsm8k",
     ),
-    Known("echo", "harness.envs.echo:Echo", "harness/Echo-v0", "repeat the word you are shown, a few times over"),
+    Known(
+        "office",
+        "harness.envs.mcp.office.world:OfficeWorld",
+        "harness/Office-v0",
+        16,
+        "errands in a small office over MCP tools: calendar, mail, files, orders",
+    ),
+    Known(
+        "mcp",
+        "harness.envs.mcp.world:MCP",
+        "harness/MCP-v0",
+        16,
+        "tasks over any MCP servers that a YAML file declares",
+    ),
+    Known("echo", "harness.envs.echo:Echo", "harness/Echo-v0", 20, "repeat the word you are shown, a few times over"),
 )
 
 
@@ -60,7 +79,7 @@ def names() -> list[Known]:
     """All worlds that can be had by name, those of other installed packages included; imports none of them."""
     ours = {row.name for row in TABLE}
     others = [
-        Known(point.name, point.value, "", f"from the package {point.dist.name if point.dist else point.module}")
+        Known(point.name, point.value, "", 0, f"from the package {point.dist.name if point.dist else point.module}")
         for point in entry_points(group=GROUP)
         if point.name not in ours
     ]
@@ -68,7 +87,8 @@ def names() -> list[Known]:
 
 
 def world_class(name: str) -> type[TextEnv]:
-    """The class behind a name, a Gymnasium id of ours, `module:Class`, or the path of a Python file.
+    """The class behind a name, `module:Class`, the path of a Python file, or a Gymnasium id (`module:ID` where a
+    module must be imported before Gymnasium knows it).
 
     Raises UnknownName, or UserError where the file or module is broken.
     """
@@ -77,11 +97,18 @@ def world_class(name: str) -> type[TextEnv]:
         if name in (known.name, known.gym_id):
             return _from_target(known.target, f"world '{name}'")
     if name.endswith(".py"):
-        return _from_file(Path(name))
+        return _from_file(Path(name).expanduser())
+    if _GYM_ID.fullmatch(name):
+        from .foreign import world_of_id
+
+        return world_of_id(name)
     if ":" in name:
         return _from_target(name, f"world '{name}'")
     raise UnknownName(
-        "world", name, (row.name for row in names()), hint="A path ending in .py, or module:Class, works too."
+        "world",
+        name,
+        (row.name for row in names()),
+        hint="A path ending in .py, module:Class, or a Gymnasium id works too.",
     )
 
 
@@ -91,7 +118,7 @@ def register_gymnasium() -> None:
 
     for row in TABLE:
         if row.gym_id not in registry:
-            register(id=row.gym_id, entry_point=row.target)
+            register(id=row.gym_id, entry_point=row.target, max_episode_steps=row.max_steps)
 
 
 def _from_target(target: str, what: str) -> type[TextEnv]:
@@ -121,25 +148,16 @@ def _from_file(path: Path) -> type[TextEnv]:
 
 
 def _load(path: Path) -> ModuleType:
-    name = f"harness_world_{path.stem}_{abs(hash(path))}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # a path ending in .py has the source loader
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and type hints of the file look their module up
+    from . import files
+
     try:
-        spec.loader.exec_module(module)
+        return files.load(path)
     except SyntaxError as error:
-        del sys.modules[name]
-        raise UserError(f"{path}, line {error.lineno}: {error.msg}.") from error
+        raise UserError(f"{error.filename or path}, line {error.lineno}: {error.msg}.") from error
     except Exception as error:  # the author's file may raise anything; it is theirs to mend
-        del sys.modules[name]
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
         where = f", line {lines[-1]}" if lines else ""
         raise UserError(f"{path}{where}: {type(error).__name__}: {error}.") from error
-    return module
 
 
 def _is_world(thing: object) -> TypeGuard[type[TextEnv]]:

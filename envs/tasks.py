@@ -6,11 +6,11 @@ Knows no world: a world gives a function from index to task. Invariant: the same
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from .base import Task
+from .base import Task, TextEnv
 from .errors import UnknownName, UserError
 
 ENDLESS = 2**31 - 1
@@ -59,6 +59,16 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
                 raise UserError(f"{path}, line {number}: expected one JSON object a line, got {type(row).__name__}.")
             rows.append(row)
     return rows
+
+
+def tasks_of(world: type[TextEnv], split: str, options: Mapping[str, Any] | None = None) -> Sequence[Task]:
+    """The tasks of a split, asked for on behalf of a person. Raises UserError on a split or option that is not there,
+    whether or not the world looks at that itself."""
+    check_choice(world.world.id, split, world.world.splits)
+    try:
+        return world.tasks(split, **(options or {}))
+    except TypeError as error:
+        raise UserError(f"the world '{world.world.id}' does not take these options: {error}.") from None
 
 
 def check_choice(

@@ -1,4 +1,4 @@
-"""The process that holds one isolated world: `python -m harness.envs.worker NAME FD`.
+"""The process that holds one isolated world: `python -m harness.envs.worker NAME FAULTS FD` (faults as JSON, or "").
 
 Knows the parent's messages only: `["reset", task]`, `["step", action]`. Answers are `["ok", values]`, or the kind of
 fault and one line: `["world" | "grader" | "user", text]`.
@@ -6,6 +6,7 @@ fault and one line: `["world" | "grader" | "user", text]`.
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +15,21 @@ from .errors import GraderError, UserError, WorldError, one_line
 from .registry import world_class
 
 if TYPE_CHECKING:
-    from .base import TextEnv
+    import gymnasium
 
 
 class Worker:
     """Makes its world at the first reset, so that a world which cannot be made is reported, not died of."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._world: TextEnv | None = None
+    def __init__(self, name: str, faults: str = "") -> None:
+        self._name, self._faults = name, faults
+        self._world: gymnasium.Env[str, str] | None = None
 
     def answer(self, message: list[Any]) -> bytes:
         kind, value = message
         try:
             if self._world is None:
-                self._world = world_class(self._name)()
+                self._world = self._make()
             if kind == "reset":
                 from .base import Task
 
@@ -44,6 +45,15 @@ class Worker:
         except (Exception, SystemExit) as error:  # the process boundary: whatever the world raises goes over as a line
             return packed(["world", one_line(error)])
 
+    def _make(self) -> gymnasium.Env[str, str]:
+        world = world_class(self._name)()
+        if not self._faults:
+            return world
+        from .config import Faults
+        from .faults import Faulty
+
+        return Faulty(world, Faults(**json.loads(self._faults)))
+
 
 if __name__ == "__main__":
-    serve(Worker(sys.argv[1]).answer, int(sys.argv[2]))
+    serve(Worker(sys.argv[1], sys.argv[2]).answer, int(sys.argv[3]))

@@ -7,7 +7,6 @@ each taskset and model is one entry, so a killed call goes on with the entry it 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from harness.envs.errors import UnknownName, UserError
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
 from .config import RunConfig
 from .display import Display
@@ -27,7 +27,7 @@ from .leaderboard.entry import Entry, Record
 from .leaderboard.plan import REPEATS, Outlook, outlook
 from .leaderboard.score import Scores, result_of
 from .players import Source, of_checkpoint, open_player, source
-from .runs import find, root, write_atomically
+from .runs import find, root, slug, write_atomically
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ async def _play(who: Source, config: RunConfig, ask: Ask, several: bool, board: 
         record = record_of(player, config, tasks)
         folder = _folder(who, record) if ask.out is None else ask.out
         if several and ask.out is not None:
-            folder = ask.out / f"{_slug(who.name)}-{_slug(record.env)}-{record.split}"
+            folder = ask.out / f"{slug(who.name)}-{slug(record.env)}-{record.split}"
         entry = await evaluate(player, config, tasks, folder, board)
         board.keep(entry)
         return entry
@@ -129,12 +129,8 @@ def _folder(who: Source, record: Record) -> Path:
         own = who.run.evals / who.label
         if (own / "record.json").is_file() and Entry(own).record == record:
             return own
-        return who.run.evals / f"{who.label}-{_slug(record.env)}-{record.split}-{short}"
-    return root() / "evals" / f"{_slug(who.name)}-{_slug(record.env)}-{record.split}-{short}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
+        return who.run.evals / f"{who.label}-{slug(record.env)}-{record.split}-{short}"
+    return root() / "evals" / f"{slug(who.name)}-{slug(record.env)}-{record.split}-{short}"
 
 
 class Scoreboard(Display):
@@ -173,7 +169,7 @@ def plan_command(ask: Ask, points: float, pilots: Sequence[Entry], console: Cons
     console.print(table)
     for env in ask.envs:
         for split in ask.splits or world_class(env).world.splits:
-            tasks = len(world_class(env).tasks(split))
+            tasks = len(tasks_of(world_class(env), split))
             if tasks > 100_000:
                 console.print(Text(f"{env} {split}: as many tasks as wanted"))
                 continue

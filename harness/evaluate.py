@@ -7,7 +7,6 @@ before the next figure is shown; the same call goes on where a killed one was, a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
 from contextlib import aclosing
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from harness.agents.models.base import Sampling
-from harness.agents.prompts import prompt
 from harness.agents.registry import make as make_agent
 from harness.agents.rollout import Job, rollouts
 from harness.agents.types import Trajectory
@@ -27,14 +25,16 @@ from harness.envs.base import Task, WorldSpec
 from harness.envs.errors import UserError
 from harness.envs.host import HostPool
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
 from . import __version__, machine
 from .config import EvalConfig, RunConfig
 from .display import Display
-from .leaderboard.entry import Entry, EntryWriter, Record
+from .leaderboard.entry import Entry, EntryWriter, Record, prompt_hash
 from .leaderboard.score import Result, pooled
+from .leaderboard.tokens import tokenizer_hash
 from .load import default_recipe, load, reload
-from .players import Player, Source, open_player, source, tokenizer_hash
+from .players import Player, Source, open_player, source
 from .runs import writing
 from .transcript import print_episode
 
@@ -49,7 +49,7 @@ FIGURES_EVERY = 0.2
 
 def held_out(config: RunConfig) -> Sequence[Task]:
     """The tasks that `eval` asks for: the first `eval.n` of `env.eval_split`. Raises UserError."""
-    tasks = world_class(config.env.name).tasks(config.env.eval_split, **config.env.options)
+    tasks = tasks_of(world_class(config.env.name), config.env.eval_split, config.env.options)
     if not len(tasks):
         raise UserError(f"the split '{config.env.eval_split}' of '{config.env.name}' has no tasks.")
     return [tasks[i] for i in range(min(config.eval.n, len(tasks)))]
@@ -58,8 +58,6 @@ def held_out(config: RunConfig) -> Sequence[Task]:
 def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Record:
     """Everything that moves the score of `player` on `tasks`."""
     world = world_class(config.env.name).world
-    template = prompt(config.agent.prompt)
-    text = "\0".join((template.system, template.opening, world.instructions))
     return Record(
         model=player.name,
         model_digest=player.digest,
@@ -70,14 +68,15 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         world_version=world.version,
         grader_version=world.grader_version,
         split=config.env.eval_split,
-        options=dict(config.env.options),
+        options=dict(config.env.options) | ({"faults": asdict(config.env.faults)} if config.env.faults.any else {}),
         task_ids=[task.id for task in tasks],
         repeats=config.eval.repeats,
         success_at=world.success,
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
-        prompt_hash=hashlib.sha256(text.encode()).hexdigest(),
-        sampling=asdict(config.sampling) | {"temperature": config.eval.temperature},
+        prompt_hash=prompt_hash(config.agent, world),
+        # A list, as it comes back from disk: a record that is read must equal the one that was written.
+        sampling=asdict(config.sampling) | {"temperature": config.eval.temperature, "stop": list(config.sampling.stop)},
         seed=config.run.seed,
         seed_reaches_sampler=player.seed_reaches_sampler,
         limits=asdict(config.limits),
@@ -98,6 +97,7 @@ async def evaluate(
         if (folder / "scores.json").is_file() and (done := Entry.open(folder)).record == record:
             return done
         with EntryWriter(folder, record) as writer:
+            writer.keep(player.model.tokenizer)
             await _play_rest(player, config, tasks, writer, display)
             return writer.finish()
 
@@ -117,11 +117,17 @@ async def _play_rest(
     began = {"began": _now(), "episodes_before": len(writer.done), "commit": machine.commit()}
     writer.sitting(began | {"versions": machine.versions(), "hardware": machine.hardware()})
     in_flight = min(config.model.slots, len(rest))
-    hosts = HostPool(config.env.name, size=min(in_flight, 2 * machine.cores()), step_seconds=config.limits.step_seconds)
+    hosts = HostPool(
+        config.env.name,
+        size=min(in_flight, 2 * machine.cores()),
+        step_seconds=config.limits.step_seconds,
+        faults=config.env.faults,
+    )
     sampling = Sampling(
         temperature=config.eval.temperature,
         top_p=config.sampling.top_p,
         max_tokens=config.sampling.max_tokens,
+        stop=config.sampling.stop,
         seed=config.run.seed,
     )
     try:
@@ -263,7 +269,12 @@ def watch(env: str, task: Task, model: str, console: Console) -> None:
                 agent=partial(make_agent, config.agent, hosts.spec),
                 model=player.model,
                 limits=config.limits,
-                sampling=Sampling(temperature=config.eval.temperature, max_tokens=config.sampling.max_tokens, seed=0),
+                sampling=Sampling(
+                    temperature=config.eval.temperature,
+                    max_tokens=config.sampling.max_tokens,
+                    stop=config.sampling.stop,
+                    seed=0,
+                ),
                 in_flight=1,
             )
             return await anext(aiter(stream))

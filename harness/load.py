@@ -66,6 +66,17 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
+def options_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Options of a world, from `key=value` each. Raises UserError."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"'{text}' is no option of a world; write key=value.")
+        options[key] = parse_yaml(value)
+    return options
+
+
 def recipes() -> list[str]:
     """Short names of the recipes that come with the harness."""
     return sorted(str(p.relative_to(RECIPES).with_suffix("")) for p in RECIPES.rglob("*.yaml"))

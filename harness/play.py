@@ -14,8 +14,9 @@ from rich.text import Text
 from harness.envs.base import Expert, Task, TextEnv
 from harness.envs.errors import UserError
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
-from .load import parse_yaml
+from .load import options_of
 
 HELP = ":admissible lists valid actions, :task tells what the task is made of, :quit leaves, anything else is an action"
 
@@ -51,16 +52,7 @@ def play(
 
 def pick(world: type[TextEnv], split: str, index: int, seed: int | None, options: Sequence[str]) -> Task:
     """The task at `index` of a split, or the one that `seed` draws. Raises UserError."""
-    settings: dict[str, Any] = {}
-    for text in options:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"'{text}' is no option of a world; write key=value.")
-        settings[key] = parse_yaml(value)
-    try:
-        tasks = world.tasks(split, **settings)
-    except TypeError as e:
-        raise UserError(f"the world '{world.world.id}' does not take these options: {e}.") from None
+    tasks = tasks_of(world, split, options_of(options))
     if not len(tasks):
         raise UserError(f"the split '{split}' of '{world.world.id}' has no tasks.")
     if seed is not None:

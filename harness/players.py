@@ -6,12 +6,10 @@ Knows what `--model` may say, and nothing of scores.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.envs.errors import UnknownName, UserError
@@ -111,12 +109,12 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
     match who.kind:
         case "expert":
             from harness.agents.models.scripted import ScriptedModel
-            from harness.envs.base import TextEnv
+            from harness.agents.registry import make as make_agent
 
             world = world_class(config.env.name)
-            if world.expert is TextEnv.expert:  # not overridden
+            if not world.has_expert():
                 raise UserError(f"the world '{config.env.name}' has no expert.")
-            expert = ScriptedModel.expert(world, tasks)
+            expert = ScriptedModel.expert(world, tasks, say=make_agent(config.agent, world.world).write)
             return Player(model=expert, name=who.name, engine="expert")
         case "random":
             from harness.agents.models.scripted import ScriptedModel
@@ -194,7 +192,7 @@ class _InTurn:
 
 
 class RandomPlayer:
-    """Takes one of the admissible actions, drawn by the episode's seed. A `Script`.
+    """Plays as a novice does: one of the admissible actions, or else what actions look like. A `Script`.
 
     It follows each episode in a world of its own, which is stepped beside the played one.
     """
@@ -206,6 +204,7 @@ class RandomPlayer:
 
     def __call__(self, prompt: Prompt, sampling: Sampling, session: str) -> str:
         from harness.agents.parse import write
+        from harness.envs.novice import Novice
 
         if session not in self._playing:
             task = self._tasks[session.rpartition("#")[0]]
@@ -213,10 +212,7 @@ class RandomPlayer:
             info: Mapping[str, Any] = world.reset(seed=task.seed, options={"task": task})[1]
         else:
             world, info = self._playing[session]
-        actions = info.get("admissible")
-        if not actions:
-            raise UserError(f"the world '{self._world.world.id}' lists no admissible actions, so none can be drawn.")
-        action = Random(sampling.seed).choice(sorted(actions))
+        _, action = Novice(self._world, str(sampling.seed)).act("", info)
         self._playing[session] = world, world.step(action)[4]
         return write("", action)
 
@@ -238,11 +234,3 @@ def folder_digest(folder: Path) -> str | None:
                 inner = hashlib.file_digest(f, "sha256").hexdigest()
             digest.update(f"{file.name}\0{inner}\n".encode())
     return digest.hexdigest()
-
-
-def tokenizer_hash(tokenizer: PreTrainedTokenizerBase | None) -> str | None:
-    """SHA-256 over vocabulary and chat template; None where there is no tokenizer."""
-    if tokenizer is None:
-        return None
-    facts = [sorted(tokenizer.get_vocab().items()), tokenizer.chat_template]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

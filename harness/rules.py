@@ -22,13 +22,19 @@ Layer = Callable[[str], int]
 Given = Callable[[str, str], bool]
 """(path, because) -> whether the setting was given on purpose, knowing the choice at `because`."""
 
+FAULTS = tuple(f"env.faults.{kind}" for kind in ("slow", "hang", "error", "exit", "garbage", "lost"))
+
 AT_LEAST: dict[str, float] = {
+    **dict.fromkeys(FAULTS, 0),
     "run.seed": 0,
     "run.steps": 0,
     "agent.observation_chars": 1,
     "agent.max_steps": 1,
     "model.slots": 1,
     "model.threads": 1,
+    "model.context": 64,
+    "model.engines": 1,
+    "model.tensor_parallel": 1,
     "model.tiny.layers": 1,
     "model.tiny.width": 1,
     "model.tiny.heads": 1,
@@ -47,7 +53,9 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
-    "algorithm.refusal_penalty": 0,
+    "algorithm.turn_share": 0,
+    "algorithm.discount": 0,
+    "trainer.ranks": 1,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
     "trainer.threads": 1,
@@ -55,6 +63,13 @@ AT_LEAST: dict[str, float] = {
     "trainer.keep": 1,
     "sync.interval": 1,
     "sync.offset": 0,
+    "sync.staleness": 0,
+    "explorer.oversample": 1,
+    "buffer.bound": 1,
+    "buffer.lease_seconds": 0,
+    "buffer.reward_seconds": 0,
+    "buffer.reuse": 1,
+    "buffer.keep": 1,
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
@@ -69,14 +84,21 @@ AT_LEAST: dict[str, float] = {
     },
 }
 POSITIVE = (
+    "env.faults.slow_seconds",
     "sampling.top_p",
     "limits.episode_seconds",
     "limits.step_seconds",
     "limits.call_seconds",
+    "algorithm.beta",
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )
-AT_MOST: dict[str, float] = {"sampling.top_p": 1, "warmup.noise": 1}
+AT_MOST: dict[str, float] = {
+    "sampling.top_p": 1,
+    "warmup.noise": 1,
+    "algorithm.turn_share": 1,
+    "algorithm.discount": 1,
+}
 
 
 def value(config: RunConfig, path: str) -> Any:
@@ -95,7 +117,10 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
         yield from _training(config)
         if config.run.steps > 0:
             yield from _algorithm(config, given)
+            yield from _buffer(config, given)
         yield from _idle(config, given)
+        yield from _modes(config, given)
+        yield from _engine(config, given)
     yield from _world(config)
     yield from _names(config)
 
@@ -116,6 +141,8 @@ def _bounds(config: RunConfig) -> Iterator[tuple[str, str]]:
             yield f"warmup.stages.{i}.episodes", f"must be at least 1, not {stage.episodes}; leave the stage out"
         if stage.turns < 0:
             yield f"warmup.stages.{i}.turns", f"must be at least 0, not {stage.turns}"
+    if config.env.faults.total > 1:
+        yield "env.faults", f"are shares of a world's answers and at most 1 together, not {config.env.faults.total:g}"
     if config.warmup.noise < 0:
         yield "warmup.noise", f"must be at least 0, not {config.warmup.noise!r}"
 
@@ -132,6 +159,12 @@ def _training(config: RunConfig) -> Iterator[tuple[str, str]]:
             "0 makes all attempts of a group alike, so nothing can be learned from their differences; "
             "training samples above 0 (eval.temperature may be 0)",
         )
+    if config.sampling.top_p < 1 and config.run.steps > 0:
+        yield (
+            "sampling.top_p",
+            f"{config.sampling.top_p:g} cuts off tokens that the trainer still counts, so its logprobs would not be "
+            "the sampler's; training samples from the whole distribution: leave it at 1",
+        )
     tiny = config.model.tiny
     if tiny.heads > 0 and tiny.width % tiny.heads:
         yield "model.tiny.width", f"must be a multiple of model.tiny.heads ({tiny.heads}), not {tiny.width}"
@@ -147,18 +180,107 @@ def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     yield from presets.check(config.algorithm, config.explorer, config.trainer, config.sync, given=given)
 
 
+def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    buffer, groups, every = config.buffer, config.explorer.groups, config.trainer.checkpoint_every
+    own = ":" in buffer.strategy
+    if buffer.strategy not in ("fifo", "priority") and not own:
+        yield "buffer.strategy", str(UnknownName("strategy", buffer.strategy, ("fifo", "priority", "module:Class")))
+    if buffer.strategy == "priority" and not buffer.weights:
+        yield "buffer.weights", "priority needs at least one, such as {reward_std: 1.0}"
+    if buffer.strategy != "priority" and given("buffer.weights", "buffer.strategy"):
+        yield "buffer.weights", "would be ignored: only buffer.strategy=priority weighs utilities"
+    if not own and given("buffer.options", "buffer.strategy"):
+        yield "buffer.options", "would be ignored: they are for a strategy of your own (module:Class)"
+    if not 0 < buffer.reward_share <= 1:
+        yield "buffer.reward_share", f"must be greater than 0 and at most 1, not {buffer.reward_share!r}"
+    if buffer.bound is not None and buffer.bound < groups:
+        yield "buffer.bound", f"a batch of {groups} groups (explorer.groups) would never fit; make it larger"
+    if buffer.keep is not None and buffer.keep < every:
+        why = f"the newest checkpoint may be {every} steps back (trainer.checkpoint_every)"
+        yield "buffer.keep", f"{why}, and what was trained since then must still be there; make it larger"
+    if len({s.name for s in buffer.sources}) != len(buffer.sources):
+        yield "buffer.sources", "two of them have one name"
+    for i, source in enumerate(buffer.sources):
+        if not 0 < source.share <= 1:
+            yield f"buffer.sources.{i}.share", f"must be greater than 0 and at most 1, not {source.share!r}"
+    if (buffer.url or "").startswith("memory:") and config.run.place != "inline":
+        yield "buffer.url", "memory:// is one process's own, and run.place=ray has several; take ray://NAME, or inline"
+
+
 def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     """Settings that something else makes idle."""
     if config.warmup.episodes == 0:
         for name in ("passes", "batch_tokens", "noise", "options", "optimizer"):
             if given(f"warmup.{name}", "warmup.stages"):
                 yield f"warmup.{name}", "would be ignored: warmup.stages is empty, so there is no warm-up"
+    faults = config.env.faults
+    if given("env.faults.slow_seconds", "env.faults.slow") and not faults.slow:
+        yield "env.faults.slow_seconds", "would be ignored: env.faults.slow is 0"
+    if given("env.faults.seed", "env.faults") and not faults.any:
+        yield "env.faults.seed", "would be ignored: there are no faults"
+    if given("algorithm.discount", "algorithm.turn_share") and not config.algorithm.turn_share:
+        yield "algorithm.discount", "would be ignored: algorithm.turn_share is 0, and only turns are discounted"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
+    if config.trainer.engine == "local" and config.trainer.ranks > 1:
+        yield "trainer.ranks", "would be ignored: the local engine is one process; set trainer.engine=verl"
+    elif config.trainer.ranks > 1 and config.run.place == "inline":
+        yield "trainer.ranks", "several need processes of their own, and run.place=inline has one; set run.place=ray"
     for section in ("trainer", "warmup"):
         name, rate = f"{section}.optimizer.name", f"{section}.optimizer.adam_lr"
         if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):
             yield rate, "would be ignored: only optimizer.name=muon has a second rate"
+
+
+def _modes(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Numbers of `sync` that do not go together."""
+    sync = config.sync
+    if sync.staleness is None:
+        if sync.partial:
+            yield (
+                "sync.partial",
+                "would be ignored: without sync.staleness each batch has one version; set that, or false",
+            )
+    else:
+        if sync.offset and given("sync.offset", "sync.staleness"):
+            yield "sync.offset", "would be ignored: with sync.staleness explorers run ahead as far as that allows"
+        if config.explorer.oversample > 1:
+            yield (
+                "explorer.oversample",
+                "would be ignored: with sync.staleness no batch waits for its own tasks; leave it at 1",
+            )
+        if sync.interval > sync.staleness + 1:
+            yield (
+                "sync.interval",
+                f"explorers would hold weights {sync.interval - 1} steps old, and sync.staleness allows "
+                f"{sync.staleness}; make it at most {sync.staleness + 1}",
+            )
+
+
+ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "model.engines": ("vllm",),
+    "model.tensor_parallel": ("vllm",),
+    "model.cache_gib": ("vllm",),
+    "model.dtype": ("local", "vllm"),
+    "model.threads": ("local", "vllm"),
+    "model.urls": ("vllm-server",),
+    "model.exchange": ("vllm-server",),
+}
+"""Settings that only some sampling engines heed."""
+
+
+def _engine(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Settings of the sampling engine."""
+    engine = config.model.engine
+    for path, engines in ONLY_FOR.items():
+        if engine not in engines and given(path, "model.engine"):
+            yield path, f"would be ignored: model.engine is '{engine}', and only {' and '.join(engines)} heed it"
+    if engine == "vllm-server" and not config.model.urls:
+        yield "model.urls", "is empty: model.engine=vllm-server needs the address of at least one running server"
+    if config.model.cache_gib is not None and not config.model.cache_gib > 0:
+        yield "model.cache_gib", f"must be greater than 0, not {config.model.cache_gib!r}"
+    if config.model.context is not None and config.sampling.max_tokens >= config.model.context:
+        yield "sampling.max_tokens", f"leaves no room for a prompt in model.context ({config.model.context})"
 
 
 def _world(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -176,19 +298,23 @@ def _world(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
     from harness.agents.models.registry import ENGINES as SAMPLERS
-    from harness.agents.prompts import PROMPTS
+    from harness.agents.prompts import PROMPTS, prompt_of
     from harness.agents.registry import AGENTS
     from harness.rl.trainer.engine import ENGINES as TRAINERS
 
     tables: dict[str, Mapping[str, object]] = {
         "agent.name": AGENTS,
-        "agent.prompt": PROMPTS,
         "model.engine": SAMPLERS,
         "trainer.engine": TRAINERS,
     }
     for path, table in tables.items():
         if (name := value(config, path)) not in table:
             yield path, str(UnknownName("name", name, table))
+    if config.agent.prompt is not None or config.agent.name in PROMPTS:
+        try:
+            prompt_of(config.agent)
+        except UserError as e:
+            yield "agent.prompt", str(e)
     dtypes = ("float32", "bfloat16")
     if config.model.dtype not in dtypes:
         yield "model.dtype", str(UnknownName("type", config.model.dtype, dtypes))

@@ -1,4 +1,4 @@
-"""What is trained on: masked token sequences, groups of them, and demonstrations.
+"""What is trained on: masked token sequences, groups of them, demonstrations, and preferences.
 
 Invariant, checked at birth: all arrays of an experience share one length; `mask` is True exactly on tokens the policy
 sampled; `logprobs` is 0.0 elsewhere.
@@ -56,8 +56,7 @@ class Experience:
     logprobs: Floats
     """float32[L]: log-probability under the sampling policy; 0.0 where mask is False."""
     advantages: Floats | None = None
-    """float32[L]: what single turns have earned, where shaping says so (else None), until the algorithm has added its
-    own; 0.0 where mask is False."""
+    """float32[L], or None before the algorithm has judged it; 0.0 where mask is False."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers about the attempt: steps, seconds, drift."""
     lineage: Mapping[str, Any] = field(default_factory=dict)
@@ -102,3 +101,26 @@ class Example:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """A preference for DPO: of two sequences, the one that is to gain on the other.
+
+    >>> def answer(*tokens: int) -> Example:
+    ...     return Example(tokens=np.array([1, 7, *tokens], np.int32), mask=np.array([0, 0] + [1] * len(tokens), bool))
+    >>> len(Pair(chosen=answer(5, 2), rejected=answer(6, 6, 2)))
+    5
+    """
+
+    chosen: Example
+    rejected: Example
+
+    def __post_init__(self) -> None:
+        for name, example in (("chosen", self.chosen), ("rejected", self.rejected)):
+            if not example.mask[1:].any():
+                raise ValueError(f"the {name} sequence of a pair has no token that carries loss")
+
+    def __len__(self) -> int:
+        """Tokens of the longer one."""
+        return max(len(self.chosen), len(self.rejected))

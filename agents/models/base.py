@@ -52,6 +52,8 @@ class Sampling:
     max_tokens: int = 64
     seed: int | None = None
     """Makes this one completion repeatable on the same engine; None draws from the engine's generator."""
+    stop: tuple[str, ...] = ()
+    """The answer ends where its text holds one of these, with the token that completed it."""
 
 
 class Model(Protocol):

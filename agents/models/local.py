@@ -22,15 +22,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils.logging import disable_progress_bar
-
-from harness.envs.errors import UserError
 
 from ..types import Completion
 from .base import ContextFull, ModelError
-from .cache import ATTENTION, Ints, RowCache
-from .decoder import Decoder, serves
+from .cache import Ints
 from .draw import draw, uniform
+from .forward import Forward
+from .loading import context_of, end_tokens, load_pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -86,26 +84,26 @@ class LocalModel:
         name: str = "local",
         slots: int = 64,
         context: int | None = None,
+        restart: bool = False,
     ) -> None:
         """Takes the model over: it is switched to eval and to this engine's attention.
 
+        restart: an update makes answers under way begin again; else they go on from the token they are at.
         Raises UserError where the model does not compute through transformers' attention interface.
         """
         self.name = name
         self.tokenizer: PreTrainedTokenizerBase | None = tokenizer
-        limit = int(getattr(model.config, "max_position_embeddings", None) or 2048)
+        limit = context_of(model.config)
         self.context = min(limit, context or limit)
         self.version = 0
         self.stats = Stats()
-        self._model = model.train(False).requires_grad_(False)
-        self._decoder = Decoder(model) if serves(model) else None
+        self._forward = Forward(model.train(False).requires_grad_(False), name, slots)
+        self._restart = restart
         self._weights = model.state_dict()
         embedding: Any = model.get_input_embeddings()
         self._vocabulary = int(embedding.weight.shape[0])
-        self._ends = _end_tokens(model, tokenizer)
+        self._ends = np.array(end_tokens(model.generation_config, tokenizer), np.int64)
         self._seeds = np.random.default_rng()
-        self._check()
-        self._cache = RowCache(slots)
         self._waiting: deque[_Request] = deque()
         self._task: asyncio.Task[None] | None = None
         # One entry a row.
@@ -115,6 +113,7 @@ class LocalModel:
         self._used = np.zeros(slots, np.int64)  # step in which it was last active
         self._ids = np.zeros((slots, self.context), np.int64)
         self._logprobs = np.zeros((slots, self.context), np.float64)
+        self._versions = np.zeros((slots, self.context), np.int64)
         self._known = np.zeros(slots, np.int64)  # tokens of the stream so far
         self._cached = np.zeros(slots, np.int64)  # how many of them are in the cache
         self._start = np.zeros(slots, np.int64)  # length of the prompt
@@ -129,30 +128,23 @@ class LocalModel:
 
         Raises UserError where nothing usable is found there.
         """
-        if Path(path).exists() and not (Path(path) / "config.json").is_file():
-            raise UserError(
-                f"no model in {path}: looked for config.json there. Give model.path a folder that `save_pretrained` "
-                "wrote (config.json, *.safetensors and the tokenizer's files), or leave it out to make a tiny model."
-            )
-        # For the process: bars would be written into whatever display there is.
-        disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(path)
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                path, dtype=getattr(torch, config.dtype), attn_implementation="eager"
-            )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            lines = str(error).strip().splitlines()
-            raise UserError(
-                f"cannot load the model '{path}': {lines[0] if lines else error!r}. Looked for config.json, weights "
-                "(*.safetensors) and tokenizer files of a causal LM that transformers knows; check the path, or "
-                "download the model there first."
-            ) from error
+        tokenizer = load_pretrained(AutoTokenizer, path)
+        model = load_pretrained(
+            AutoModelForCausalLM, path, dtype=getattr(torch, config.dtype), attn_implementation="eager"
+        )
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        return cls(model.to(place), tokenizer, name=Path(path).name, slots=config.slots)
+        return cls(
+            model.to(place),
+            tokenizer,
+            name=Path(path).name,
+            slots=config.slots,
+            context=config.context,
+            restart=config.on_update == "restart",
+        )
 
     async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
-        """Sample an answer; `version` of the completion is the one that sampled its last token.
+        """Sample an answer; `version` of the completion is the one that sampled its last token,
+        `versions` tells them apart where weights came in the middle.
 
         Raises ContextFull where the prompt leaves no room, ModelError on ids outside the vocabulary and where the
         forward fails.
@@ -186,12 +178,15 @@ class LocalModel:
 
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Take new weights between two steps, in place. All caches are dropped; answers under way go on, computed
-        anew under the new weights.
+        anew under the new weights, or begin again (`restart`).
 
         Raises ValueError on a name or shape that the model lacks, or where a weight is missing: the model is then
         unusable until a whole update has come.
         """
         self._cached[:] = 0
+        if self._restart:
+            under_way = [request is not None for request in self._active]
+            self._known[under_way] = self._start[under_way]
         fresh = set()
         for name, tensor in weights:
             own = self._weights.get(name)
@@ -211,7 +206,7 @@ class LocalModel:
         if self._task is not None:
             self._task.cancel()
         self._drop(ModelError(f"the engine of '{self.name}' was closed"))
-        self._cache = RowCache(self._cache.rows)
+        self._forward.forget()
 
     async def _run(self) -> None:
         while True:
@@ -310,8 +305,7 @@ class LocalModel:
         if best != row:
             self._cached[row] = 0
             if length >= _SHARE:
-                with torch.inference_mode():
-                    self._cache.copy(best, row, length)
+                self._forward.copy(best, row, length)
                 self._ids[row, :length] = prompt[:length]
                 self._cached[row] = length
         self._owner[row] = session
@@ -333,13 +327,15 @@ class LocalModel:
             return
         span = slice(int(self._start[row]), int(self._known[row]))
         tokens = self._ids[row, span].tolist()
+        versions = self._versions[row, span].tolist()
         request.answer.set_result(
             Completion(
                 tokens=tuple(tokens),
                 logprobs=tuple(self._logprobs[row, span].tolist()),
                 text=str(self.tokenizer.decode(tokens, skip_special_tokens=True)) if self.tokenizer else "",
                 finish=finish,
-                version=self.version,
+                version=versions[-1] if versions else self.version,
+                versions=tuple(versions) if len(set(versions)) > 1 else (),
             )
         )
 
@@ -368,6 +364,7 @@ class LocalModel:
                 raise ModelError(f"'{self.name}' (version {self.version}) gave probabilities that are not numbers")
             self._ids[sampled, at] = tokens
             self._logprobs[sampled, at] = logprobs
+            self._versions[sampled, at] = self.version
             self._known[sampled] += 1
         self.stats.steps += 1
         self.stats.sampled += len(sampled)
@@ -375,57 +372,25 @@ class LocalModel:
         self._used[rows] = self.stats.steps
         self.stats.seconds += time.perf_counter() - began
         if len(sampled):
-            stopped = np.isin(tokens, self._ends)
+            stopped = np.isin(tokens, self._ends) | self._says_stop(sampled)
             for row in sampled[stopped].tolist():
                 self._finish(row, "stop")
             for row in sampled[~stopped & (self._known[sampled] >= self._limit[sampled])].tolist():
                 self._finish(row, "length")
 
+    def _says_stop(self, rows: Ints) -> NDArray[np.bool_]:
+        """Which of these rows hold one of their stop strings by now."""
+        found = np.zeros(len(rows), np.bool_)
+        for i, row in enumerate(rows.tolist()):
+            request = self._active[row]
+            if request is not None and request.sampling.stop and self.tokenizer is not None:
+                answer = self.tokenizer.decode(self._ids[row, self._start[row] : self._known[row]])
+                found[i] = any(stop in answer for stop in request.sampling.stop)
+        return found
+
     def _draw(self, logits: torch.Tensor, rows: Ints, at: Ints) -> tuple[Ints, NDArray[np.float64]]:
         """The next token of each row, which will stand at position `at`, and its logprob."""
         return draw(logits, self._temperature[rows], self._top_p[rows], uniform(self._seed[rows], at))
-
-    @torch.inference_mode()
-    def _forward(self, flat: Ints, rows: Ints, starts: Ints, counts: Ints, last: Ints) -> torch.Tensor:
-        """Logits at the flat positions `last`: float[len(last), vocabulary]."""
-        device = self._model.device
-        positions = self._cache.plan(rows, starts, counts, device)
-        tokens, keep = torch.from_numpy(flat).to(device), torch.from_numpy(last).to(device)
-        if self._decoder is not None:
-            return self._decoder(tokens, positions, keep, self._cache)
-        output = self._model(
-            input_ids=tokens[None], position_ids=positions, use_cache=False, logits_to_keep=keep, row_cache=self._cache
-        )
-        return output.logits[0]  # type: ignore[no-any-return]  # transformers' output is untyped
-
-    def _check(self) -> None:
-        """Compare this engine's way of computing with the model's own, on two short sequences in two passes.
-
-        A model with a state besides keys and values, or with attention of its own, would be served wrongly: refuse it.
-        """
-        self._cache = RowCache(2)
-        ids = np.random.default_rng(0).integers(0, self._vocabulary, (2, 12))
-        try:
-            self._model.set_attn_implementation("eager")
-            with torch.inference_mode():
-                tokens = torch.from_numpy(ids).to(self._model.device)
-                truth = torch.cat([self._model(tokens[:1]).logits[:, 11], self._model(tokens[1:, :7]).logits[:, 6]])
-            self._model.set_attn_implementation(ATTENTION)
-            rows = np.array([0, 1])
-            self._forward(np.concatenate([ids[0, :8], ids[1, :6]]), rows, rows * 0, np.array([8, 6]), rows)
-            flat = np.concatenate([ids[1, 6:7], ids[0, 8:]])
-            ours = self._forward(flat, rows[::-1], np.array([6, 8]), np.array([1, 4]), np.array([4, 0]))
-            error = float((ours - truth).abs().max() / (1 + truth.abs().max()))
-        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError, IndexError) as failed:
-            raise UserError(f"{self._refusal()} ({type(failed).__name__}: {failed})") from failed
-        if not error < (1e-3 if truth.dtype == torch.float32 else 5e-2):
-            raise UserError(f"{self._refusal()} (logits differ by {error:.2g})")
-
-    def _refusal(self) -> str:
-        return (
-            f"model.engine 'local' cannot serve '{self.name}': {type(self._model).__name__} does not compute through "
-            "transformers' attention interface alone. Choose another engine"
-        )
 
 
 def _common(ids_RL: Ints, prompt_L: Ints) -> Ints:
@@ -433,10 +398,3 @@ def _common(ids_RL: Ints, prompt_L: Ints) -> Ints:
     length = min(ids_RL.shape[1], len(prompt_L))
     same = ids_RL[:, :length] == prompt_L[:length]
     return np.where(same.all(1), length, same.argmin(1) if length else 0)
-
-
-def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ints:
-    """Ids that end an answer, by the generation config and the tokenizer together."""
-    named = model.generation_config.eos_token_id if model.generation_config is not None else None
-    ends = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id} - {None}
-    return np.array(sorted(ends), np.int64)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from ..config import ModelConfig
     from .base import Policy
 
-ENGINES: Mapping[str, str] = {"local": "harness.agents.models.local:LocalModel"}
+ENGINES: Mapping[str, str] = {
+    "local": "harness.agents.models.local:LocalModel",
+    "vllm": "harness.agents.models.vllm:VllmModel",
+}
 """Name -> "module:Class" with a `from_folder(path, config)`."""
 
 

@@ -43,6 +43,7 @@ class ALFWorld(TextEnv):
         max_steps=50,
         instructions=_INSTRUCTIONS,
         isolation="none",
+        cloneable=True,
         splits=("train", "valid_seen", "valid_unseen", "valid_train"),
     )
 

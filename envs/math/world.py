@@ -29,7 +29,8 @@ class Math(TextEnv):
         max_steps=1,
         instructions="Solve the problem. The action is the word answer and the result, for example: answer 42",
         isolation="thread",  # grading may wait for a process
-        version=VERSION,
+        cloneable=True,
+        grader_version=VERSION,
         splits=arithmetic.SPLITS,
     )
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.envs.errors import UserError
 
-from .options import console, interruptible
+from .options import World, console, interruptible
 
-app = typer.Typer(help="Worlds: list them, play them.", no_args_is_help=True)
+Options = Annotated[list[str] | None, typer.Option("--option", "-o", help="Option of the world: key=value.")]
+
+app = typer.Typer(help="Worlds: list, play, check, and make them.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -29,11 +32,11 @@ def env_list() -> None:
 
 @app.command("play")
 def env_play(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="A world from `harness env list`, or a .py file.")],
+    env: World,
     split: Annotated[str, typer.Option(help="Tasks to play.")] = "train",
     index: Annotated[int, typer.Option(min=0, help="Number of the task in its split.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Draw the task by this seed instead.")] = None,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", help="Option of the world: key=value.")] = None,
+    option: Options = None,
     expert: Annotated[bool, typer.Option("--expert", help="Watch the world's expert.")] = False,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Watch a model, as in `harness eval`.")] = None,
 ) -> None:
@@ -45,3 +48,33 @@ def env_play(
         raise UserError("choose one of --expert and --model.")
     with interruptible("Bye."):
         play(env, split, index, seed, option or [], "expert" if expert else model, console())
+
+
+@app.command("check")
+def env_check(
+    env: World,
+    option: Options = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this check, by its name; may be repeated.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time for the loops of one check.")] = 20.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    card: Annotated[
+        Path | None, typer.Option(help="Write a page with a badge to this Markdown file, or between its marks.")
+    ] = None,
+) -> None:
+    """Judge a world without a model: contract, determinism, leaks, safety, rewards, hostile actions."""
+    from ..judge import judge
+
+    with interruptible("Nothing was judged."):
+        passed = judge(env, option or [], only or [], seconds, as_json, card, console())
+    raise typer.Exit(0 if passed else 1)
+
+
+@app.command("new")
+def env_new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the world, such as my_world.")],
+    folder: Annotated[Path, typer.Option(help="Where the files go.")] = Path(),
+) -> None:
+    """Write the file of a new world, which works as it stands, its test and its card."""
+    from ..new import new
+
+    new(name, folder, console())

@@ -7,6 +7,7 @@ pickled to another process.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -22,19 +23,16 @@ LOG_RATIO_BOUND = 20.0
 
 
 class LossFn(Protocol):
-    """Loss of one micro-batch. Sums, not means: the engine divides once by the whole batch's count.
+    """Loss of one micro-batch. Sums, not means: the engine divides once, by `count` of the whole batch."""
 
-    The count is the number of loss tokens where `aggregate` is "token-mean", and the number of rows that have
-    any where it is "seq-mean-token-mean" (the loss has then weighted each token by 1 / loss tokens of its row).
-    """
-
-    @property
-    def aggregate(self) -> Aggregate: ...
+    def count(self, batch: Batch) -> int:
+        """Of how many things the loss is the mean: loss tokens, rows that have any, pairs that have any. Adds up over
+        micro-batches, and what has no loss tokens counts for nothing."""
 
     def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
         """logprobs_N: float32[N], of the policy under training, at the N positions where `batch.mask` is True, in
-        row-major order. Returns (sum of weighted token losses, metrics over those tokens): each metric is a sum, to
-        be divided by the batch's loss tokens, but a name ending in `_max` is a maximum, to be combined as such."""
+        row-major order. Returns (sum of weighted losses, metrics): each metric is a sum too, to be divided by the same
+        count, but a name ending in `_max` is a maximum, to be combined as such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +49,17 @@ class ClippedLoss:
     the denominator.
 
     Needs `batch.logprobs` and `batch.advantages`, and `batch.reference_logprobs` where kl is not 0; raises ValueError
-    where one is missing. Metrics: clip_fraction (tokens whose gradient the clip takes away), kl_behaviour (k3 estimate
-    of KL(behaviour || policy)), ratio_max, and kl_reference where kl is not 0.
+    where one is missing. Metrics, averaged as the loss is: clip_fraction (tokens whose gradient the clip takes away),
+    kl_behaviour (k3 estimate of KL(behaviour || policy)), ratio_max, and kl_reference where kl is not 0.
     """
 
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl: float = 0.0
     aggregate: Aggregate = "token-mean"
+
+    def count(self, batch: Batch) -> int:
+        return _count(batch, self.aggregate)
 
     def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
         behaviour_N = _at_mask(batch, batch.logprobs, "logprobs")
@@ -68,17 +69,18 @@ class ClippedLoss:
         free_N = -advantages_N * ratio_N
         held_N = -advantages_N * ratio_N.clamp(1.0 - self.clip_low, 1.0 + self.clip_high)
         losses_N = torch.maximum(free_N, held_N)
+        weights_N = _weights(batch, self.aggregate)
         with torch.no_grad():
             metrics = {
-                "clip_fraction": (held_N > free_N).sum(dtype=torch.float32),
-                "kl_behaviour": (ratio_N - 1.0 - log_ratio_N).sum(),
+                "clip_fraction": ((held_N > free_N) * weights_N).sum(),
+                "kl_behaviour": ((ratio_N - 1.0 - log_ratio_N) * weights_N).sum(),
                 "ratio_max": ratio_N.max() if len(ratio_N) else ratio_N.new_zeros(()),
             }
         if self.kl:
             kl_N = k3(logprobs_N, _at_mask(batch, batch.reference_logprobs, "reference_logprobs"))
             losses_N = losses_N + self.kl * kl_N
-            metrics["kl_reference"] = kl_N.detach().sum()
-        return (losses_N * _weights(batch, self.aggregate)).sum(), metrics
+            metrics["kl_reference"] = (kl_N.detach() * weights_N).sum()
+        return (losses_N * weights_N).sum(), metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +93,16 @@ class ReinforceLoss:
 
     aggregate: Aggregate = "token-mean"
 
+    def count(self, batch: Batch) -> int:
+        return _count(batch, self.aggregate)
+
     def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
         losses_N = -_at_mask(batch, batch.advantages, "advantages") * logprobs_N
+        weights_N = _weights(batch, self.aggregate)
         metrics: Metrics = {}
         if batch.logprobs is not None:
-            metrics["kl_behaviour"] = k3(batch.logprobs[batch.mask], logprobs_N.detach()).sum()
-        return (losses_N * _weights(batch, self.aggregate)).sum(), metrics
+            metrics["kl_behaviour"] = (k3(batch.logprobs[batch.mask], logprobs_N.detach()) * weights_N).sum()
+        return (losses_N * weights_N).sum(), metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +111,59 @@ class SftLoss:
 
     aggregate: Aggregate = "token-mean"
 
+    def count(self, batch: Batch) -> int:
+        return _count(batch, self.aggregate)
+
     def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
         return (-logprobs_N * _weights(batch, self.aggregate)).sum(), {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DpoLoss:
+    """Direct preference optimization (arXiv 2305.18290) on pairs: rows 2k and 2k + 1 are the chosen and the rejected.
+
+    With d of a row = the sum of its tokens' (logprob - reference logprob), in nats:
+
+        loss of a pair = -log sigmoid(beta (d chosen - d rejected))
+
+    Needs `batch.reference_logprobs`; raises ValueError without, and where rows are odd in number. Metrics, means over
+    pairs: preferred (share of pairs whose chosen row gained more on the reference than the rejected one), margin
+    (d chosen - d rejected), gain_chosen and gain_rejected (d of each).
+    """
+
+    beta: float = 0.1
+    """Pull towards the reference: the weight of the KL term in the objective that DPO solves."""
+
+    def count(self, batch: Batch) -> int:
+        return int(_pairs(batch).sum())
+
+    def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        gains_N = logprobs_N - _at_mask(batch, batch.reference_logprobs, "reference_logprobs")
+        rows_N = batch.mask.nonzero()[:, 0]
+        gains_B = gains_N.new_zeros(len(batch)).index_add(0, rows_N, gains_N)
+        chosen_P, rejected_P = gains_B[0::2], gains_B[1::2]
+        margins_P, used_P = chosen_P - rejected_P, _pairs(batch)
+        losses_P = -torch.nn.functional.logsigmoid(self.beta * margins_P)
+        metrics = {
+            "preferred": (margins_P.detach() > 0).to(gains_B.dtype).sum(),
+            "margin": margins_P.detach().sum(),
+            "gain_chosen": chosen_P.detach().sum(),
+            "gain_rejected": rejected_P.detach().sum(),
+        }
+        # A pair without loss tokens would add log 2 without having anything to say.
+        return (losses_P * used_P).sum(), metrics
+
+
+def combined(parts: Iterable[Metrics]) -> Metrics:
+    """Metrics of micro-batches as those of all: sums, and the larger of names ending in `_max`."""
+    found: Metrics = {}
+    for part in parts:
+        for name, value in part.items():
+            before = found.get(name)
+            if before is not None:
+                value = torch.maximum(before, value) if name.endswith("_max") else before + value
+            found[name] = value
+    return found
 
 
 def k3(logprobs_N: torch.Tensor, other_N: torch.Tensor) -> torch.Tensor:
@@ -123,6 +180,17 @@ def _at_mask(batch: Batch, values_BL: torch.Tensor | None, name: str) -> torch.T
     if values_BL is None:
         raise ValueError(f"this loss needs batch.{name}, which is None")
     return values_BL[batch.mask]
+
+
+def _pairs(batch: Batch) -> torch.Tensor:
+    """bool[pairs]: those that have loss tokens."""
+    if len(batch) % 2:
+        raise ValueError(f"a batch of pairs has an even number of rows, not {len(batch)}")
+    return batch.mask.any(1).view(-1, 2).any(1)
+
+
+def _count(batch: Batch, aggregate: Aggregate) -> int:
+    return int(batch.mask.sum() if aggregate == "token-mean" else batch.mask.any(1).sum())
 
 
 def _weights(batch: Batch, aggregate: Aggregate) -> torch.Tensor:

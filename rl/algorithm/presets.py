@@ -1,16 +1,20 @@
 """The algorithms there are, by name: which advantage and which loss, and what each of them cannot use.
 
-Imports torch only when a loss is made, so that a recipe can be checked without it. Invariant: a setting that the
-chosen algorithm would ignore is refused by `check`, never dropped in silence.
+A user's own is one file with a `Preset` and its loss, named as `module:attribute`. Imports torch only when a loss is
+made, so that a recipe can be checked without it. Invariant: a setting that the chosen algorithm would ignore is
+refused by `check`, never dropped in silence.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from harness.envs.errors import UnknownName
+from harness.envs.errors import UnknownName, UserError, one_line
 
 from ..config import AlgorithmConfig, ExplorerConfig, SyncConfig, TrainerConfig
 from .advantage import Estimator, centred, leave_one_out, no_baseline, standardized
@@ -24,31 +28,59 @@ Given = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One algorithm."""
+    """One algorithm.
+
+    A user's own, in `mine.py` beside the recipe, chosen by `algorithm.name=mine:paper`:
+
+        paper = Preset(summary="centred rewards, plain gradient", advantage=centred, loss=lambda _: MyLoss())
+    """
 
     summary: str
     """One line for lists."""
+    loss: Callable[[AlgorithmConfig], LossFn]
+    """Makes the loss from the settings."""
     advantage: Estimator | None
     """Rewards of a group's attempts -> advantages; None: rewards are not used."""
     plain_advantage: Estimator | None = None
     """The advantage where `algorithm.normalize_std` is false; None: that setting is not for this algorithm."""
-    loss: Literal["clipped", "reinforce", "sft"]
-    needs_group: bool
+    settings: tuple[str, ...] = ()
+    """Fields of the `algorithm` section that the loss reads; all others are refused, but for those that the advantages
+    above imply."""
+    pairs: bool = False
+    """The loss is of preference pairs, and always against a reference model."""
+    needs_group: bool = True
     """Attempts at one task are compared, so there must be at least two."""
     on_policy: bool = False
     """The loss corrects for nothing: only tokens of the very policy under training are right."""
-    per_sequence: bool = True
-    """May weigh every sequence alike (`algorithm.aggregate=seq-mean-token-mean`)."""
 
-    @property
-    def uses_kl(self) -> bool:
-        """Has a term against a reference model."""
-        return self.loss == "clipped"
+    def reads(self, setting: str) -> bool:
+        """Whether a field of the `algorithm` section makes a difference."""
+        implied = {"normalize_std": self.plain_advantage is not None, "turn_share": self.advantage is not None}
+        return implied.get(setting, setting in self.settings)
 
-    @property
-    def uses_clip(self) -> bool:
-        """Reads clip_low and clip_high."""
-        return self.loss == "clipped"
+
+def _clipped(config: AlgorithmConfig) -> LossFn:
+    from .loss import ClippedLoss
+
+    return ClippedLoss(clip_low=config.clip_low, clip_high=config.clip_high, kl=config.kl, aggregate=config.aggregate)
+
+
+def _reinforce(config: AlgorithmConfig) -> LossFn:
+    from .loss import ReinforceLoss
+
+    return ReinforceLoss(aggregate=config.aggregate)
+
+
+def _sft(config: AlgorithmConfig) -> LossFn:
+    from .loss import SftLoss
+
+    return SftLoss(aggregate=config.aggregate)
+
+
+def _dpo(config: AlgorithmConfig) -> LossFn:
+    from .loss import DpoLoss
+
+    return DpoLoss(beta=config.beta)
 
 
 PRESETS: Mapping[str, Preset] = {
@@ -56,49 +88,82 @@ PRESETS: Mapping[str, Preset] = {
         summary="rewards against the group's mean, over its deviation; clipped ratios (arXiv 2402.03300, 2503.14476)",
         advantage=standardized,
         plain_advantage=centred,
-        loss="clipped",
-        needs_group=True,
+        loss=_clipped,
+        settings=("clip_low", "clip_high", "kl", "aggregate"),
     ),
     # Its paper divides by a constant where our engines divide by the batch's loss tokens: no sequence's length counts
     # in either, and a step's scale differs, which the optimizer's normalization takes up.
     "dr_grpo": Preset(
         summary="GRPO without division by deviation or by a sequence's length (arXiv 2503.20783)",
         advantage=centred,
-        loss="clipped",
-        needs_group=True,
-        per_sequence=False,
+        loss=_clipped,
+        settings=("clip_low", "clip_high", "kl"),
     ),
     "rloo": Preset(
         summary="rewards against the mean of the other attempts; clipped ratios (arXiv 2402.14740)",
         advantage=leave_one_out,
-        loss="clipped",
-        needs_group=True,
+        loss=_clipped,
+        settings=("clip_low", "clip_high", "kl", "aggregate"),
     ),
     "reinforce": Preset(
         summary="plain policy gradient on the reward itself, strictly on-policy",
         advantage=no_baseline,
-        loss="reinforce",
+        loss=_reinforce,
+        settings=("aggregate",),
         needs_group=False,
         on_policy=True,
     ),
     "sft": Preset(
         summary="negative log-likelihood of demonstrations; what the warm-up does",
         advantage=None,
-        loss="sft",
+        loss=_sft,
+        settings=("aggregate",),
+        needs_group=False,
+    ),
+    "dpo": Preset(
+        summary="preference pairs against a reference model (arXiv 2305.18290)",
+        advantage=None,
+        loss=_dpo,
+        settings=("beta",),
+        pairs=True,
         needs_group=False,
     ),
 }
 
+_IGNORED: Mapping[str, tuple[object, str]] = {
+    "clip_low": (None, "clips no ratios; leave it out"),
+    "clip_high": (None, "clips no ratios; leave it out"),
+    "kl": (0.0, "has no term against a reference model that this would weigh; leave it at 0"),
+    "normalize_std": (False, "never divides by a group's deviation (grpo does); leave it out, or false"),
+    "turn_share": (0.0, "uses no advantages; leave it at 0"),
+    "aggregate": ("token-mean", "does not divide by a sequence's length; leave it at token-mean"),
+    "beta": (None, "is not about pairs (dpo is); leave it out"),
+}
+"""Setting -> the value that does no harm under an algorithm which does not read it, and why it does not."""
+
 
 def preset(name: str) -> Preset:
-    """The algorithm of that name. Raises UnknownName (a UserError)."""
-    if name not in PRESETS:
-        raise UnknownName("algorithm", name, PRESETS)
-    return PRESETS[name]
+    """The algorithm of that name, or the user's at `module:attribute`. Raises UserError."""
+    if name in PRESETS:
+        return PRESETS[name]
+    if ":" not in name:
+        raise UnknownName("algorithm", name, PRESETS, hint="A Preset of your own goes by module:attribute.")
+    module_name, _, attribute = name.partition(":")
+    if not {"", here := str(Path.cwd())} & set(sys.path):
+        sys.path.append(here)  # a console script does not look where the user is, `python -m` does
+    try:
+        found: Any = getattr(import_module(module_name), attribute, None)
+    except Exception as error:  # the user's own file may raise anything; it is theirs to mend
+        raise UserError(f"algorithm '{name}': cannot import {module_name}: {one_line(error)}.") from error
+    if not isinstance(found, Preset):
+        raise UserError(
+            f"algorithm '{name}': {module_name} has no harness.rl.algorithm.presets.Preset named '{attribute}'."
+        )
+    return found
 
 
 def estimator(config: AlgorithmConfig) -> Estimator:
-    """The advantage of the configured algorithm. Raises UnknownName, and ValueError where it uses no rewards."""
+    """The advantage of the configured algorithm. Raises UserError, and ValueError where it uses no rewards."""
     chosen = preset(config.name)
     if chosen.advantage is None:
         raise ValueError(f"{config.name} uses no rewards, so it has no advantages")
@@ -106,18 +171,8 @@ def estimator(config: AlgorithmConfig) -> Estimator:
 
 
 def loss(config: AlgorithmConfig) -> LossFn:
-    """The loss of the configured algorithm. Raises UnknownName."""
-    from .loss import ClippedLoss, ReinforceLoss, SftLoss
-
-    match preset(config.name).loss:
-        case "clipped":
-            return ClippedLoss(
-                clip_low=config.clip_low, clip_high=config.clip_high, kl=config.kl, aggregate=config.aggregate
-            )
-        case "reinforce":
-            return ReinforceLoss(aggregate=config.aggregate)
-        case "sft":
-            return SftLoss(aggregate=config.aggregate)
+    """The loss of the configured algorithm. Raises UserError."""
+    return preset(config.name).loss(config)
 
 
 def check(
@@ -132,8 +187,10 @@ def check(
 
     `given` tells what was written on purpose; without it, that is what differs from the default.
     """
-    if algorithm.name not in PRESETS:
-        return [("algorithm.name", str(UnknownName("algorithm", algorithm.name, PRESETS)))]
+    try:
+        preset(algorithm.name)
+    except UserError as error:
+        return [("algorithm.name", str(error))]
     asked = given or (lambda path, because: _differs(algorithm, path))
     return [
         *_impossible(algorithm, explorer, trainer, sync),
@@ -144,12 +201,12 @@ def check(
 def _impossible(
     algorithm: AlgorithmConfig, explorer: ExplorerConfig, trainer: TrainerConfig, sync: SyncConfig
 ) -> Iterator[tuple[str, str]]:
-    name, chosen = algorithm.name, PRESETS[algorithm.name]
+    name, chosen = algorithm.name, preset(algorithm.name)
     if chosen.advantage is None:
         yield (
             "algorithm.name",
-            f"{name} imitates and uses no rewards, so it is no algorithm for reinforcement learning "
-            "(for the warm-up alone, leave this out and set run.steps=0)",
+            f"{name} learns from {'pairs' if chosen.pairs else 'demonstrations'} and uses no rewards, so it is no "
+            "algorithm for reinforcement learning (for the warm-up alone, leave this out and set run.steps=0)",
         )
     if chosen.needs_group and explorer.group_size < 2:
         free = ", ".join(n for n, p in PRESETS.items() if not p.needs_group and p.advantage)
@@ -158,8 +215,13 @@ def _impossible(
             f"{name} compares attempts at one task with each other, so one attempt teaches nothing; "
             f"make it 2 or more, or choose an algorithm without groups ({free})",
         )
-    if chosen.uses_clip and algorithm.clip_low > 1:
+    if chosen.reads("clip_low") and algorithm.clip_low > 1:
         yield "algorithm.clip_low", "ratios are never below 0, so a bound under 1 - 1 holds nothing; at most 1"
+    if algorithm.turn_share and explorer.group_size < 2:
+        yield (
+            "algorithm.turn_share",
+            "compares turns of several attempts at one task; make explorer.group_size 2 or more",
+        )
     if chosen.on_policy:
         late = f"{name} does not correct for tokens of an older policy"
         if trainer.updates > 1:
@@ -168,22 +230,15 @@ def _impossible(
             yield "sync.interval", f"{late}, so the explorer needs new weights after every step; make it 1"
         if sync.offset > 0:
             yield "sync.offset", f"{late}, so the explorer may not run ahead; make it 0"
+        if sync.staleness is not None:
+            yield "sync.staleness", f"{late}, so the explorer may not run ahead; leave it out"
 
 
 def _ignored(algorithm: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-    name, chosen = algorithm.name, PRESETS[algorithm.name]
-    if not chosen.uses_kl and algorithm.kl:
-        yield "algorithm.kl", f"{name} has no term against a reference model; leave it at 0"
-    if not chosen.uses_clip:
-        for path in ("algorithm.clip_low", "algorithm.clip_high"):
-            yield path, f"{name} clips no ratios; leave it out"
-    if chosen.plain_advantage is None and algorithm.normalize_std:
-        yield (
-            "algorithm.normalize_std",
-            f"{name} never divides by a group's deviation (grpo does); leave it out, or false",
-        )
-    if not chosen.per_sequence and algorithm.aggregate != "token-mean":
-        yield "algorithm.aggregate", f"{name} does not divide by a sequence's length; leave it at token-mean"
+    chosen = preset(algorithm.name)
+    for setting, (harmless, why) in _IGNORED.items():
+        if not chosen.reads(setting) and getattr(algorithm, setting) != harmless:
+            yield f"algorithm.{setting}", f"{algorithm.name} {why}"
 
 
 def _differs(algorithm: AlgorithmConfig, path: str) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..experience import Example, Experience
+from ..experience import Example, Experience, Pair
 
 _WINDOW = 16
 """Batches' worth of examples that are sorted together: long enough to waste little padding, short enough to mix."""
@@ -38,21 +39,23 @@ class Batch:
     """float32[B, L]; None for demonstrations."""
     reference_logprobs: torch.Tensor | None = None
     """float32[B, L] of the reference model, or None."""
+    together: int = 1
+    """Rows that belong together and never part: 2 where rows 2k and 2k + 1 are a pair (chosen, rejected)."""
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.lengths)
 
-    def rows(self, start: int, stop: int, device: torch.device | str = "cpu") -> Batch:
-        """Rows start to stop without the columns that pad all of them; views where the device is the same."""
-        longest = int(self.lengths[start:stop].max())
-        cut: dict[str, torch.Tensor] = {}
+    def pick(self, rows: slice | torch.Tensor, device: torch.device | str = "cpu") -> Batch:
+        """Some rows, without the columns that pad all of them; views where a slice stays on its device."""
+        longest = int(self.lengths[rows].max())
+        cut: dict[str, Any] = {}
         for f in fields(self):
-            value: torch.Tensor | None = getattr(self, f.name)
-            if value is not None:
-                part = value[start:stop]
+            value = getattr(self, f.name)
+            if isinstance(value, torch.Tensor):
+                part = value[rows]
                 cut[f.name] = (part if f.name == "lengths" else part[:, :longest]).to(device)
-        return Batch(**cut)
+        return replace(self, **cut)
 
     def with_reference(self, rows: Sequence[torch.Tensor]) -> Batch:
         """The same batch with `reference_logprobs`, given as float32[L of the row] for each row in order."""
@@ -78,15 +81,39 @@ def from_examples(examples: Sequence[Example]) -> Batch:
     return Batch(**_padded(sorted(examples, key=len)))
 
 
-def split(batch: Batch, token_budget: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
-    """Micro-batches of consecutive rows, every row in exactly one.
+def from_pairs(pairs: Sequence[Pair]) -> Batch:
+    """All preferences as one batch, the shortest pair first: two rows each, the chosen one and then the rejected."""
+    rows = [row for pair in sorted(pairs, key=len) for row in (pair.chosen, pair.rejected)]
+    return Batch(**_padded(rows), together=2)
 
-    Each has at most `token_budget` tokens, padding included; a single row longer than that stands alone. Rows sorted
-    by length waste the least padding, but any order is right.
+
+def split(batch: Batch, token_budget: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
+    """Micro-batches of consecutive rows, every row in exactly one, and rows that belong together in the same.
+
+    Each has at most `token_budget` tokens, padding included; a single row (or pair) longer than that stands alone.
+    Rows sorted by length waste the least padding, but any order is right.
     """
-    lengths = batch.lengths.tolist()
-    for start, stop in _spans(lengths, token_budget):
-        yield batch.rows(start, stop, device)
+    t = batch.together
+    lengths = batch.lengths.view(-1, t).amax(1).tolist()
+    for start, stop in _spans(lengths, token_budget // t):
+        yield batch.pick(slice(start * t, stop * t), device)
+
+
+def deal(batch: Batch, hands: int) -> list[Batch]:
+    """The rows dealt out in turns, those that belong together to one hand, to each hand as many.
+
+    Where they do not come out even, a hand is filled up with rows that carry no loss; they come last.
+    """
+    t = batch.together
+    items = len(batch) // t
+    each = -(-items // hands)
+    dealt = []
+    for hand in range(hands):
+        mine = list(range(hand, items, hands))
+        part = batch.pick(torch.tensor([i * t + j for i in mine + [0] * (each - len(mine)) for j in range(t)]))
+        part.mask[len(mine) * t :] = False
+        dealt.append(part)
+    return dealt
 
 
 def plan(lengths: Sequence[int], batch_tokens: int, passes: int, rng: np.random.Generator) -> list[list[int]]:
@@ -129,7 +156,7 @@ def _spans(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
         yield start, len(lengths)
 
 
-def _padded(rows: Sequence[Experience | Example]) -> dict[str, torch.Tensor]:
+def _padded(rows: Sequence[Experience | Example]) -> dict[str, Any]:
     mask = _pad([row.mask for row in rows], torch.bool)
     mask[:, 0] = False
     return {

@@ -11,20 +11,31 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from harness.envs.errors import UnknownName
+from harness.envs.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from ..algorithm.loss import LossFn
+    from ..algorithm.loss import LossFn, Metrics
     from ..config import OptimizerConfig, TrainerConfig
     from .batch import Batch
 
-ENGINES: Mapping[str, str] = {"local": "harness.rl.trainer.local:LocalEngine"}
+ENGINES: Mapping[str, str] = {
+    "local": "harness.rl.trainer.local:LocalEngine",
+    "verl": "harness.rl.trainer.verl.engine:VerlEngine",
+}
 
 
-class TrainEngine(Protocol):
+class Scorer(Protocol):
+    """A model that is not trained."""
+
+    def logprobs(self, batch: Batch) -> list[torch.Tensor]:
+        """Log-probability of each token under `batch.mask` given those before it, float32[length] a row, 0.0
+        elsewhere; of the distribution after temperature, no gradient."""
+
+
+class TrainEngine(Scorer, Protocol):
     """One model under training."""
 
     tokenizer: PreTrainedTokenizerBase
@@ -38,17 +49,17 @@ class TrainEngine(Protocol):
         """One optimizer step on the whole batch (micro-batches by token budget are its own affair).
 
         Returns loss, grad_norm, lr, tokens (padding not counted), loss_tokens, skipped (1.0 where the gradient was not
-        finite and so nothing was changed), and whatever the loss reports, as means over the batch's loss tokens (names
-        ending in _max: the largest). Raises ValueError where no token carries loss.
+        finite and so nothing was changed), and whatever the loss reports, as means over what it counts (names ending
+        in _max: the largest). Raises ValueError where no token carries loss.
         """
-
-    def logprobs(self, batch: Batch) -> list[torch.Tensor]:
-        """Log-probability of each token under `batch.mask` given those before it, float32[length] a row, 0.0
-        elsewhere; of the distribution after temperature, no gradient."""
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Named weights as transformers names them, tied ones once, streamed for synchronization. They are live: copy
         what must outlast the next step."""
+
+    def reference(self, folder: Path) -> Scorer:
+        """The model in `folder` as one to compare with, on the same devices and at the same temperature. Raises
+        UserError where there is none."""
 
     def save(self, folder: Path) -> None:
         """Model and tokenizer in transformers format, optimizer and schedule beside them, into an existing folder."""
@@ -61,9 +72,46 @@ class TrainEngine(Protocol):
 
 
 def make_engine(folder: Path | str, config: TrainerConfig, *, temperature: float = 1.0) -> TrainEngine:
-    """The configured engine on the model in `folder`. Raises UserError where there is none such."""
+    """The configured engine on the model in `folder`. temperature: the sampler's, after which logprobs are.
+
+    Raises UserError where there is none such, or its packages are not installed.
+    """
     if config.engine not in ENGINES:
         raise UnknownName("trainer engine", config.engine, ENGINES)
+    if temperature <= 0.0:
+        raise UserError(
+            f"training needs episodes sampled at a temperature above 0, got {temperature}: greedy answers have no "
+            "probabilities to learn from. Set sampling.temperature=1."
+        )
     module, name = ENGINES[config.engine].split(":")
-    engine: TrainEngine = getattr(import_module(module), name)(folder, config, temperature=temperature)
+    try:
+        made = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"trainer.engine={config.engine} needs the package {error.name}, which is not installed: `harness doctor` "
+            "says how to get it, and trainer.engine=local needs nothing more."
+        ) from error
+    engine: TrainEngine = made(folder, config, temperature=temperature)
     return engine
+
+
+def refuse_untrainable(batch: Batch, vocabulary: int) -> None:
+    """Raises ValueError where no token carries loss, UserError where one is not in a model's vocabulary."""
+    largest = int(batch.tokens.max())
+    if largest >= vocabulary:
+        raise UserError(
+            f"the batch holds token {largest}, the model knows {vocabulary}: the episodes were sampled with "
+            "another tokenizer. Start a new run, so that explorer and trainer share one model."
+        )
+    if not batch.mask.any():
+        raise ValueError(f"none of the batch's {int(batch.lengths.sum())} tokens carries loss")
+
+
+def report(sums: Metrics, optimizer: Mapping[str, float], batch: Batch, count: int) -> dict[str, float]:
+    """What `TrainEngine.step` returns, from the undivided figures of the whole batch."""
+    return {
+        **{name: float(value) / (1 if name.endswith("_max") else count) for name, value in sums.items()},
+        **optimizer,
+        "tokens": float(batch.lengths.sum()),
+        "loss_tokens": float(batch.mask.sum()),
+    }

@@ -12,24 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
 
+from harness.agents.models.loading import context_of, load_pretrained
 from harness.envs.errors import UserError
 
+from ..algorithm.loss import LossFn, Metrics, combined
 from .batch import Batch, split
+from .engine import refuse_untrainable, report
+from .models import recompute, refuse_another
 from .optimizer import Optimizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ..algorithm.loss import LossFn
     from ..config import OptimizerConfig, TrainerConfig
-
-OPTIMIZER = "optimizer.pt"
 
 
 class LocalEngine:
@@ -42,23 +42,19 @@ class LocalEngine:
 
         device: None takes cuda where there is one. Raises UserError where `folder` holds no model.
         """
-        if temperature <= 0.0:
-            raise UserError(
-                f"training needs episodes sampled at a temperature above 0, got {temperature}: greedy answers have no "
-                "probabilities to learn from. Set sampling.temperature=1."
-            )
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the run has a display of its own
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.tokenizer: PreTrainedTokenizerBase = _load(AutoTokenizer, folder)
-        self._model: PreTrainedModel = _load(AutoModelForCausalLM, folder, dtype=torch.float32)
+        self.tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
+        self._model: PreTrainedModel = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32)
         self._model.to(self.device).eval()
-        self.context = int(getattr(self._model.config, "max_position_embeddings", None) or 2048)
-        self._temperature, self._budget = temperature, config.token_budget
+        self.context = context_of(self._model.config)
+        self._config, self._temperature, self._budget = config, temperature, config.token_budget
         self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
         self._bfloat16 = config.dtype == "bfloat16"
         head = self._model.get_output_embeddings()
         if head is None:
             raise UserError(f"'{folder}' is no causal LM: {type(self._model).__name__} has no output head.")
+        if config.gradient_checkpointing:
+            recompute(self._model)
         self._positions: tuple[torch.Tensor, torch.Tensor] | None = None
         head.register_forward_pre_hook(self._select)
         self._optimizer: Optimizer | None = None
@@ -69,38 +65,16 @@ class LocalEngine:
     def step(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         if self._optimizer is None:
             raise RuntimeError("step before begin")
-        largest = int(batch.tokens.max())
-        if largest >= self._vocabulary:
-            raise UserError(
-                f"the batch holds token {largest}, the model knows {self._vocabulary}: the episodes were sampled with "
-                "another tokenizer. Start a new run, so that explorer and trainer share one model."
-            )
-        loss_tokens = int(batch.mask.sum())
-        if not loss_tokens:
-            raise ValueError(f"none of the batch's {int(batch.lengths.sum())} tokens carries loss")
-        rows = int(batch.mask.any(1).sum())
-        count = loss_tokens if loss.aggregate == "token-mean" else rows
-        total = torch.zeros((), device=self.device)
-        reported: dict[str, torch.Tensor] = {}
+        refuse_untrainable(batch, self._vocabulary)
+        count = loss.count(batch)
+        parts: list[Metrics] = []
         for micro in split(batch, self._budget, self.device):
             if not micro.mask.any():
                 continue
             part, metrics = loss(self._at_mask(micro), micro)
             (part / count).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            total += part.detach()
-            for name, value in metrics.items():
-                before = reported.get(name)
-                if before is not None:
-                    value = torch.maximum(before, value) if name.endswith("_max") else before + value
-                reported[name] = value
-        means = {k: float(v) if k.endswith("_max") else float(v) / loss_tokens for k, v in reported.items()}
-        return {
-            "loss": float(total) / count,
-            **self._optimizer.step(),
-            "tokens": float(batch.lengths.sum()),
-            "loss_tokens": float(loss_tokens),
-            **means,
-        }
+            parts.append({"loss": part.detach(), **metrics})
+        return report(combined(parts), self._optimizer.step(), batch, count)
 
     @torch.no_grad()
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:
@@ -116,36 +90,24 @@ class LocalEngine:
         for name, parameter in self._model.named_parameters():
             yield name, parameter.detach()
 
+    def reference(self, folder: Path) -> LocalEngine:
+        return LocalEngine(folder, self._config, temperature=self._temperature, device=self.device.type)
+
     def save(self, folder: Path) -> None:
         self._model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         if self._optimizer is not None:
-            # Through a file object, so that a full disk shows itself as an OSError somewhere in what is raised.
-            with (folder / OPTIMIZER).open("wb") as file:
-                torch.save(self._optimizer.state_dict(), file)
+            self._optimizer.save(folder)
 
     def load(self, folder: Path) -> None:
         if self._optimizer is None:
             raise RuntimeError("load before begin")
         self.load_weights(folder)
-        try:
-            state = torch.load(folder / OPTIMIZER, map_location=self.device, weights_only=True)
-        except FileNotFoundError as error:
-            raise UserError(f"{folder} holds no optimizer state ({OPTIMIZER}): not one of our checkpoints.") from error
-        self._optimizer.load_state_dict(state)
+        self._optimizer.load(folder)
 
     def load_weights(self, folder: Path) -> None:
-        other: PreTrainedModel = _load(AutoModelForCausalLM, folder, dtype=torch.float32)
-        ours = {name: tuple(p.shape) for name, p in self._model.named_parameters()}
-        theirs = {name: tuple(p.shape) for name, p in other.named_parameters()}
-        differing = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
-        if differing or type(other) is not type(self._model):
-            shapes = [f"; '{n}' {theirs.get(n, 'missing')} and {ours.get(n, 'missing')}" for n in differing[:1]]
-            raise UserError(
-                f"the checkpoint {folder} is of another model: {type(other).__name__} there and "
-                f"{type(self._model).__name__} here{''.join(shapes)}. Give the run its own checkpoints folder, or set "
-                "model.path to the model that this checkpoint came from."
-            )
+        refuse_another(self._model, folder)
+        other: PreTrainedModel = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32)
         self._model.load_state_dict(other.state_dict())
 
     def _at_mask(self, batch: Batch) -> torch.Tensor:
@@ -167,14 +129,3 @@ class LocalEngine:
         At the head, and not around it, so that whatever a model does to its logits afterwards (caps, scales) is kept.
         """
         return None if self._positions is None else (inputs[0][self._positions],)
-
-
-def _load(auto: Any, folder: Path | str, **options: Any) -> Any:
-    try:
-        return auto.from_pretrained(folder, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        lines = str(error).strip().splitlines()
-        raise UserError(
-            f"cannot load '{folder}' as a causal LM: {lines[0] if lines else error!r}. It must be a folder (or hub "
-            "name) with config.json, *.safetensors and the tokenizer's files; check model.path."
-        ) from error

@@ -1,6 +1,8 @@
 """AdamW and Muon behind one schedule.
 
-Knows parameters and gradients, no losses. Invariant: the rate of a step is a function of the step's number alone.
+Knows parameters and gradients, no losses. Parameters may be sharded over processes (DTensor): each then calls the same
+methods. Invariants: the rate of a step is a function of the step's number alone; what is saved does not tell how the
+parameters were sharded.
 """
 
 from __future__ import annotations
@@ -8,9 +10,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from harness.envs.errors import UserError
 
@@ -19,6 +23,7 @@ from ..config import OptimizerConfig
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+STATE = "optimizer.pt"
 _MOMENTUM = 0.95
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
@@ -63,11 +68,12 @@ class Muon(torch.optim.Optimizer):
                 updates[p.shape].append((p, p.grad.lerp(momentum, _MOMENTUM)))
             for (rows, columns), pairs in updates.items():
                 scale = group["lr"] * math.sqrt(max(1.0, rows / columns))
-                directions = orthogonalized(torch.stack([update for _, update in pairs]))
+                # A shard of a matrix has no singular values of its own: each process takes the whole ones.
+                directions = orthogonalized(torch.stack([whole(update) for _, update in pairs]))
                 for (p, _), direction in zip(pairs, directions, strict=True):
                     if group["weight_decay"]:
                         p.mul_(1 - group["lr"] * group["weight_decay"])
-                    p.sub_(direction, alpha=scale)
+                    p.sub_(_sharded(direction, p), alpha=scale)
 
 
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
@@ -97,17 +103,20 @@ class Optimizer:
         hidden = [p for p in self._parameters if config.name == "muon" and p.ndim == 2 and id(p) not in ends]
         taken = {id(p) for p in hidden}
         rest = [p for p in self._parameters if id(p) not in taken]
-        self._parts: list[tuple[torch.optim.Optimizer, float]] = []
+        self._parts: list[torch.optim.Optimizer] = []
         if hidden:
-            self._parts.append((Muon(hidden, config.lr, config.weight_decay), config.lr))
+            self._parts.append(Muon(hidden, config.lr, config.weight_decay))
         if rest:
             rate = config.lr if config.name == "adamw" or config.adam_lr is None else config.adam_lr
+            vector_rate = rate if config.vector_lr is None else config.vector_lr
             groups = [
-                {"params": [p for p in rest if p.ndim >= 2], "weight_decay": config.weight_decay},
-                {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},  # gains and biases do not shrink
+                {"params": [p for p in rest if p.ndim >= 2], "lr": rate, "weight_decay": config.weight_decay},
+                # Gains and biases do not shrink.
+                {"params": [p for p in rest if p.ndim < 2], "lr": vector_rate, "weight_decay": 0.0},
             ]
             used = [g for g in groups if g["params"]]
-            self._parts.append((torch.optim.AdamW(used, lr=rate, betas=config.betas, fused=True), rate))
+            self._parts.append(torch.optim.AdamW(used, betas=config.betas, fused=True))
+        self._rates = [[float(group["lr"]) for group in part.param_groups] for part in self._parts]
 
     def step(self) -> dict[str, float]:
         """Use up the gradients: grad_norm (before clipping), lr, and skipped.
@@ -118,37 +127,71 @@ class Optimizer:
         self._done += 1
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
-        size = float(norm)
+        size = float(whole(norm))
         fine = math.isfinite(size)
         if fine:
             if 0.0 < self._config.grad_clip < size:
                 torch.nn.utils.clip_grads_with_norm_(self._parameters, self._config.grad_clip, norm)
-            for optimizer, rate in self._parts:
-                for group in optimizer.param_groups:
+            for optimizer, rates in zip(self._parts, self._rates, strict=True):
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
                     group["lr"] = rate * factor
                 optimizer.step()
         for p in self._parameters:
             p.grad = None
         return {"grad_norm": size, "lr": self._config.lr * factor, "skipped": 0.0 if fine else 1.0}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors, numbers, strings, lists and dicts alone, so that no unpickling is needed to read it."""
-        return {
-            "name": self._config.name,
-            "done": self._done,
-            "parts": [optimizer.state_dict()["state"] for optimizer, _ in self._parts],
-        }
+    def save(self, folder: Path, *, write: bool = True) -> None:
+        """Leave the state in `folder`. Where it is sharded all processes call this, and one of them writes."""
+        parts = []
+        for optimizer in self._parts:
+            part: dict[int, dict[str, Any]] = {}
+            for index, values in optimizer.state_dict()["state"].items():
+                gathered = {name: whole(value) for name, value in values.items()}
+                if write:
+                    part[index] = {name: value.cpu() for name, value in gathered.items()}
+            parts.append(part)
+        if write:
+            # Tensors, numbers, strings, lists and dicts alone, so that no unpickling is needed to read it. Through a
+            # file object, so that a full disk shows itself as an OSError somewhere in what is raised.
+            with (folder / STATE).open("wb") as file:
+                torch.save({"name": self._config.name, "done": self._done, "parts": parts}, file)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from `state`; rates, decay and betas stay the configured ones. Raises UserError on another kind."""
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` left; rates, decay and betas stay the configured ones.
+
+        Raises UserError where there is none, or another optimizer's.
+        """
+        try:
+            state = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
+        except FileNotFoundError as error:
+            raise UserError(f"{folder} holds no optimizer state ({STATE}): not one of our checkpoints.") from error
         if state["name"] != self._config.name:
             raise UserError(
                 f"the checkpoint holds the state of the optimizer '{state['name']}', the recipe asks for "
                 f"'{self._config.name}'. Set the name back, or start a new run from that checkpoint's model."
             )
         self._done = int(state["done"])
-        for (optimizer, _), part in zip(self._parts, state["parts"], strict=True):
-            optimizer.load_state_dict({"state": part, "param_groups": optimizer.state_dict()["param_groups"]})
+        for optimizer, part in zip(self._parts, state["parts"], strict=True):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            loaded = {
+                # Cloned, so that each process holds its shard and not the file.
+                index: {n: (_sharded(v, parameters[index]) if v.ndim else v).clone() for n, v in values.items()}
+                for index, values in part.items()
+            }
+            optimizer.load_state_dict({"state": loaded, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The same tensor, gathered from all processes where it is sharded over them."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _sharded(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A whole tensor that every process has, sharded as `like` is."""
+    if not isinstance(like, DTensor):
+        return tensor
+    local = tensor.to(like.device)
+    return distribute_tensor(local, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _ends(model: PreTrainedModel) -> set[int]:

@@ -122,6 +122,13 @@ def test_env_list(call: Callable[..., Called]) -> None:
         (["env", "play", "ecko"], "Did you mean 'echo'"),
         (["env", "play", "echo", "--split", "tset"], "unknown split"),
         (["board", "nowhere"], "there is no folder"),
+        (["env", "check", "ecko"], "Did you mean 'echo'"),
+        (["env", "check", "echo", "--only", "resett"], "Did you mean 'reset'"),
+        (["env", "check", "echo", "-o", "rounds=99"], "between 1 and 20"),
+        (["env", "new", "My World"], "cannot name a world"),
+        (["train", "--env", "echo", "env.faults.hang=0.9", "env.faults.exit=0.9"], "at most 1 together"),
+        (["train", "--env", "echo", "env.faults.hung=0.9"], "Did you mean env.faults.hang"),
+        (["train", "--env", "echo", "env.faults.seed=3"], "there are no faults"),
     ],
 )
 def test_mistakes_are_one_message_without_a_traceback(

@@ -162,8 +162,8 @@ def test_logprobs_are_those_of_a_plain_forward(kind: str, tokenizer: PreTrainedT
 @pytest.mark.parametrize("kind", ["qwen2-bias", "qwen3-tied", "llama"])
 def test_quick_forward_equals_the_general_one(kind: str, tokenizer: PreTrainedTokenizerFast) -> None:
     quick, general = (LocalModel(build(kind), tokenizer, slots=4) for _ in range(2))
-    assert quick._decoder is not None
-    general._decoder = None
+    assert quick._forward._decoder is not None
+    general._forward._decoder = None
     for answers in zip(run(play(quick, "a", seed=3)), run(play(general, "a", seed=3)), strict=True):
         assert answers[0].tokens == answers[1].tokens
         assert answers[0].logprobs == pytest.approx(answers[1].logprobs, abs=1e-5)
@@ -267,6 +267,7 @@ def test_update_in_mid_flight(kind: str, streamed: str, tokenizer: PreTrainedTok
 
     answer = run(work())
     assert answer.version == 7
+    assert answer.versions == (0,) * 10 + (7,) * 30
     assert len(answer.tokens) == 40
     old = truth(build(kind), [*prompt, *answer.tokens]).argmax(-1).tolist()[len(prompt) - 1 :]
     new = truth(newer, [*prompt, *answer.tokens]).argmax(-1).tolist()[len(prompt) - 1 :]

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.rl.algorithm.loss import ClippedLoss, LossFn, ReinforceLoss, SftLoss, k3
+from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, ReinforceLoss, SftLoss, k3
 from harness.rl.trainer.batch import Batch
 
 LENGTHS = (7, 5, 9, 3)
@@ -65,7 +65,7 @@ def by_hand(
     assert batch.logprobs is not None
     assert batch.advantages is not None
     assert batch.reference_logprobs is not None
-    total, clipped, k3_behaviour, k3_reference, ratio_max = 0.0, 0, 0.0, 0.0, 0.0
+    total, clipped, k3_behaviour, k3_reference, ratio_max = 0.0, 0.0, 0.0, 0.0, 0.0
     for b in range(len(policy)):
         weight = 1 / int(batch.mask[b].sum()) if per_sequence else 1.0
         for i in range(policy.shape[1]):
@@ -74,11 +74,11 @@ def by_hand(
             new, old, ref = (float(x[b, i]) for x in (policy, batch.logprobs, batch.reference_logprobs))
             a, ratio = float(batch.advantages[b, i]), math.exp(new - old)
             surrogate = min(ratio * a, min(max(ratio, 1 - low), 1 + high) * a)
-            clipped += (a > 0 and ratio > 1 + high) or (a < 0 and ratio < 1 - low)
+            clipped += weight * ((a > 0 and ratio > 1 + high) or (a < 0 and ratio < 1 - low))
             behind = math.exp(ref - new) - (ref - new) - 1
             total += weight * (-surrogate + kl * behind)
-            k3_behaviour += ratio - 1 - math.log(ratio)
-            k3_reference += behind
+            k3_behaviour += weight * (ratio - 1 - math.log(ratio))
+            k3_reference += weight * behind
             ratio_max = max(ratio_max, ratio)
     return {
         "loss": total,
@@ -173,6 +173,53 @@ def test_sft_is_the_cross_entropy() -> None:
     torch.testing.assert_close(by_row, -(logprobs[:2].mean() + logprobs[2]))
 
 
+def test_what_a_loss_is_the_mean_of() -> None:
+    _, batch = make_batch(4)
+    batch.mask[2] = False
+    assert SftLoss().count(batch) == int(batch.mask.sum())
+    assert SftLoss(aggregate="seq-mean-token-mean").count(batch) == 3
+    assert DpoLoss().count(batch) == 2
+    batch.mask[3] = False
+    assert DpoLoss().count(batch) == 1
+
+
+@pytest.mark.parametrize("beta", [0.1, 2.0])
+def test_dpo_against_a_loop_over_pairs(beta: float) -> None:
+    policy, batch = make_batch(6)
+    assert batch.reference_logprobs is not None
+    gains = [float(((policy[b] - batch.reference_logprobs[b]) * batch.mask[b]).sum()) for b in range(4)]
+    margins = [gains[0] - gains[1], gains[2] - gains[3]]
+    loss, metrics = DpoLoss(beta=beta)(policy[batch.mask], batch)
+    assert loss.item() == pytest.approx(sum(math.log1p(math.exp(-beta * m)) for m in margins))
+    assert {name: value.item() for name, value in metrics.items()} == pytest.approx(
+        {
+            "preferred": sum(m > 0 for m in margins),
+            "margin": sum(margins),
+            "gain_chosen": gains[0] + gains[2],
+            "gain_rejected": gains[1] + gains[3],
+        }
+    )
+
+
+def test_dpo_pulls_the_two_of_a_pair_apart_by_what_they_still_lack() -> None:
+    policy, batch = make_batch(7)
+    leaf = policy[batch.mask].requires_grad_()
+    loss, _ = DpoLoss(beta=0.5)(leaf, batch)
+    loss.backward()
+    assert batch.reference_logprobs is not None
+    gains = ((policy - batch.reference_logprobs) * batch.mask).sum(1)
+    pull = 0.5 * torch.sigmoid(-0.5 * (gains[0::2] - gains[1::2]))
+    sides = torch.stack([-pull, pull], 1).flatten()
+    torch.testing.assert_close(leaf.grad, sides[batch.mask.nonzero()[:, 0]])
+
+
+def test_dpo_wants_whole_pairs() -> None:
+    policy, batch = make_batch(0)
+    part = rows(batch, [0, 1, 2])
+    with pytest.raises(ValueError, match="even"):
+        DpoLoss()(policy[[0, 1, 2]][part.mask], part)
+
+
 LOSSES: list[LossFn] = [
     ClippedLoss(kl=0.1),
     ClippedLoss(kl=0.1, aggregate="seq-mean-token-mean"),
@@ -187,9 +234,11 @@ LOSSES: list[LossFn] = [
 @given(st.permutations(range(4)), st.integers(1, 3))
 def test_a_batch_may_be_cut_and_shuffled(order: list[int], cut: int) -> None:
     policy, batch = make_batch(2)
-    for loss in LOSSES:
+    in_pairs = [2, 3, 0, 1] if order[0] % 2 else [0, 1, 2, 3]
+    for loss in [*LOSSES, DpoLoss()]:
         whole, metrics = loss(policy[batch.mask], batch)
         parts = []
+        order, cut = (in_pairs, 2) if isinstance(loss, DpoLoss) else (order, cut)
         for index in (order[:cut], order[cut:]):
             part = rows(batch, index)
             parts.append(loss(policy[index][part.mask], part))
@@ -202,7 +251,8 @@ def test_a_batch_may_be_cut_and_shuffled(order: list[int], cut: int) -> None:
 def test_rows_without_loss_tokens_and_empty_micro_batches_are_zero() -> None:
     policy, batch = make_batch(3)
     nothing = Batch(**{**{f: getattr(batch, f) for f in batch.__slots__}, "mask": torch.zeros_like(batch.mask)})
-    for loss in LOSSES:
+    for loss in [*LOSSES, DpoLoss()]:
+        assert loss.count(nothing) == 0
         total, metrics = loss(policy[nothing.mask].requires_grad_(), nothing)
         assert total.item() == 0.0
         total.backward()
@@ -242,7 +292,12 @@ def test_k3_is_never_negative_and_estimates_the_divergence() -> None:
 
 @pytest.mark.parametrize(
     ("loss", "missing"),
-    [(ClippedLoss(), "logprobs"), (ClippedLoss(kl=0.1), "reference_logprobs"), (ReinforceLoss(), "advantages")],
+    [
+        (ClippedLoss(), "logprobs"),
+        (ClippedLoss(kl=0.1), "reference_logprobs"),
+        (ReinforceLoss(), "advantages"),
+        (DpoLoss(), "reference_logprobs"),
+    ],
 )
 def test_what_a_loss_needs_is_named(loss: LossFn, missing: str) -> None:
     policy, batch = make_batch(0)
@@ -251,6 +306,6 @@ def test_what_a_loss_needs_is_named(loss: LossFn, missing: str) -> None:
         loss(policy[batch.mask], without)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [*LOSSES, DpoLoss(beta=0.3)])
 def test_losses_travel_to_other_processes(loss: LossFn) -> None:
     assert pickle.loads(pickle.dumps(loss)) == loss

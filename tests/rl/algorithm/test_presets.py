@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.envs.errors import UserError
-from harness.rl.algorithm.loss import ClippedLoss, ReinforceLoss, SftLoss
+from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, ReinforceLoss, SftLoss
 from harness.rl.algorithm.presets import PRESETS, check, estimator, loss
 from harness.rl.config import AlgorithmConfig, ExplorerConfig, SyncConfig, TrainerConfig
 
@@ -29,7 +30,7 @@ def refused(algorithm: AlgorithmConfig, *, given: tuple[str, ...] = (), **sectio
 
 def test_defaults_of_every_algorithm_for_rl_are_accepted() -> None:
     for name in PRESETS:
-        if name != "sft":
+        if name not in ("sft", "dpo"):
             assert refused(AlgorithmConfig(name=name)) == {}
 
 
@@ -51,6 +52,7 @@ def test_losses_carry_the_settings() -> None:
     settings: dict[str, Any] = {"clip_low": 0.1, "clip_high": 0.5, "kl": 0.02, "aggregate": "seq-mean-token-mean"}
     for name in ("grpo", "dr_grpo", "rloo"):
         assert loss(AlgorithmConfig(name=name, **settings)) == ClippedLoss(**settings)
+    assert loss(AlgorithmConfig(name="dpo", beta=0.3)) == DpoLoss(beta=0.3)
     assert loss(AlgorithmConfig(name="reinforce")) == ReinforceLoss()
     assert loss(AlgorithmConfig(name="sft")) == SftLoss()
 
@@ -74,6 +76,10 @@ def test_settings_that_would_be_ignored_are_refused() -> None:
     assert list(refused(AlgorithmConfig(name="reinforce", clip_low=0.1))) == ["algorithm.clip_low"]
     assert list(refused(AlgorithmConfig(name="reinforce", clip_high=0.1))) == ["algorithm.clip_high"]
     assert list(refused(AlgorithmConfig(name="dr_grpo", aggregate="seq-mean-token-mean"))) == ["algorithm.aggregate"]
+    assert list(refused(AlgorithmConfig(name="grpo", beta=0.2))) == ["algorithm.beta"]
+    assert list(refused(AlgorithmConfig(name="reinforce", normalize_std=True), given=("algorithm.normalize_std",))) == [
+        "algorithm.normalize_std"
+    ]
     for name in ("grpo", "dr_grpo", "rloo"):
         assert refused(AlgorithmConfig(name=name, kl=0.1, clip_low=0.1, clip_high=0.9)) == {}
 
@@ -96,13 +102,56 @@ def test_reinforce_is_refused_off_policy() -> None:
 
 
 def test_imitation_is_no_reinforcement_learning_and_has_no_advantages() -> None:
-    assert "algorithm.name" in refused(AlgorithmConfig(name="sft"))
+    assert "demonstrations" in refused(AlgorithmConfig(name="sft"))["algorithm.name"]
+    assert "pairs" in refused(AlgorithmConfig(name="dpo"))["algorithm.name"]
     with pytest.raises(ValueError, match="no rewards"):
         estimator(AlgorithmConfig(name="sft"))
 
 
 def test_a_low_clip_that_holds_nothing_is_refused() -> None:
     assert "algorithm.clip_low" in refused(AlgorithmConfig(clip_low=1.5))
+
+
+MINE = """
+from dataclasses import dataclass
+from harness.rl.algorithm.advantage import centred
+from harness.rl.algorithm.presets import Preset
+
+@dataclass(frozen=True)
+class Weighted:
+    clip_high: float
+    def count(self, batch):
+        return int(batch.mask.sum())
+    def __call__(self, logprobs_N, batch):
+        return -(logprobs_N * batch.advantages[batch.mask]).sum() * self.clip_high, {}
+
+paper = Preset(
+    summary="mine", advantage=centred, loss=lambda c: Weighted(c.clip_high), settings=("clip_high",), needs_group=True
+)
+"""
+
+
+def test_a_users_own_algorithm_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_of_test_presets.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    name = "mine_of_test_presets:paper"
+    made: Any = loss(AlgorithmConfig(name=name, clip_high=0.5))
+    assert made.clip_high == 0.5
+    assert estimator(AlgorithmConfig(name=name))(np.array([1.0, 0.0])).tolist() == [0.5, -0.5]
+    assert refused(AlgorithmConfig(name=name)) == {}
+    assert list(refused(AlgorithmConfig(name=name, kl=0.1, clip_high=0.5, clip_low=0.1))) == [
+        "algorithm.clip_low",
+        "algorithm.kl",
+    ]
+    assert "explorer.group_size" in refused(AlgorithmConfig(name=name), explorer=ExplorerConfig(group_size=1))
+    assert (
+        "no harness.rl.algorithm.presets.Preset named 'pap'"
+        in refused(AlgorithmConfig(name=name[:-2]))["algorithm.name"]
+    )
+    (tmp_path / "broken_of_test_presets.py").write_text("1 / 0")
+    for wrong, why in (("broken_of_test_presets:x", "ZeroDivisionError"), ("nowhere_of_test:x", "ModuleNotFoundError")):
+        assert why in refused(AlgorithmConfig(name=wrong))["algorithm.name"]
 
 
 def test_checking_needs_no_torch() -> None:

@@ -1,0 +1,48 @@
+"""What any engine reads from a model folder: its parts through transformers, and the tokens that end answers.
+
+Knows transformers' ways of failing, so that a model that cannot be loaded is one clear message everywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers.utils.logging import disable_progress_bar
+
+from harness.envs.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+
+def load_pretrained(auto: Any, path: Path | str, **options: Any) -> Any:
+    """`auto.from_pretrained(path, **options)` of a transformers Auto class. Raises UserError where that fails."""
+    if Path(path).exists() and not (Path(path) / "config.json").is_file():
+        raise UserError(
+            f"no model in {path}: looked for config.json there. Give model.path a folder that `save_pretrained` "
+            "wrote (config.json, *.safetensors and the tokenizer's files), or leave it out to make a tiny model."
+        )
+    # For the process: bars would be written into whatever display there is.
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    try:
+        return auto.from_pretrained(path, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        lines = str(error).strip().splitlines()
+        raise UserError(
+            f"cannot load the model '{path}': {lines[0] if lines else error!r}. Looked for config.json, weights "
+            "(*.safetensors) and tokenizer files of a causal LM that transformers knows; check the path, or "
+            "download the model there first."
+        ) from error
+
+
+def context_of(config: Any) -> int:
+    """Most tokens of a sequence, by a model's config."""
+    return int(getattr(config, "max_position_embeddings", None) or 2048)
+
+
+def end_tokens(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids that end an answer, by the generation config and the tokenizer together, in ascending order."""
+    named = generation.eos_token_id if generation is not None else None
+    ends = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id} - {None}
+    return sorted(int(end) for end in ends if isinstance(end, int))

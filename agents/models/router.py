@@ -1,0 +1,133 @@
+"""Several engines as one: each request goes to the least busy one, an episode stays with its engine.
+
+Knows policies and how they fail; not what they are. Invariant: every answer comes from an engine that took the newest
+weights: one that failed to take them is asked nothing until it has.
+
+| an engine                                                    | what follows                                          |
+|--------------------------------------------------------------|-------------------------------------------------------|
+| fails `STRIKES` calls in a row, or leaves them all unanswered | it is taken out; its episodes go to others           |
+| has been out for `PAUSE` seconds                             | it gets one call, and is back if it answers           |
+| fails to take new weights                                    | it is out until it takes the next ones                |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .base import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..types import Completion
+    from .base import Policy, Prompt, Sampling
+
+STRIKES = 3
+PAUSE = 60.0
+SILENCE = 10.0
+"""Seconds without any answer after which a call that its caller gives up counts against the engine."""
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    engine: Policy
+    running: int = 0
+    sessions: set[str] = field(default_factory=set)
+    strikes: int = 0
+    out_since: float | None = None
+    answered: float = 0.0
+    current: bool = True
+    """Took the newest weights."""
+
+    def usable(self, now: float) -> bool:
+        probe = self.out_since is not None and now - self.out_since >= PAUSE and not self.running
+        return self.current and (self.out_since is None or probe)
+
+
+class Router:
+    """Implements `Policy` over engines of the same model."""
+
+    def __init__(self, engines: Sequence[Policy]) -> None:
+        if not engines:
+            raise ValueError("a router needs at least one engine")
+        first = engines[0]
+        self.name, self.tokenizer = first.name, first.tokenizer
+        self.context = min(engine.context for engine in engines)
+        self._members = [_Member(engine) for engine in engines]
+        self._seat: dict[str, _Member] = {}
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Raises what the engine raises, and ModelError where none is left."""
+        member = self._choose(session)
+        began = time.monotonic()
+        member.running += 1
+        try:
+            completion = await member.engine.complete(prompt, sampling, session=session)
+        except ModelError:
+            self._strike(member)
+            raise
+        except asyncio.CancelledError:
+            silent_since = max(began, member.answered)
+            if time.monotonic() - silent_since >= SILENCE:
+                self._strike(member)
+            raise
+        finally:
+            member.running -= 1
+        member.answered, member.strikes, member.out_since = time.monotonic(), 0, None
+        return completion
+
+    def release(self, session: str) -> None:
+        member = self._seat.pop(session, None)
+        if member is not None:
+            member.sessions.discard(session)
+            member.engine.release(session)
+
+    async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """All engines side by side. Raises ValueError where the weights fit none, ModelError where none could take
+        them."""
+        named = list(weights)
+        results = await asyncio.gather(
+            *(member.engine.update(iter(named), version) for member in self._members), return_exceptions=True
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            if not isinstance(error, ModelError):
+                raise error
+        for member, result in zip(self._members, results, strict=True):
+            member.current = result is None
+            if not member.current:
+                self._dismiss(member)
+        if len(errors) == len(self._members):
+            raise errors[0]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(member.engine.close() for member in self._members))
+
+    def _choose(self, session: str) -> _Member:
+        now = time.monotonic()
+        seated = self._seat.get(session)
+        if seated is not None and seated.usable(now):
+            return seated
+        usable = [member for member in self._members if member.usable(now)]
+        if not usable:
+            raise ModelError(f"none of the {len(self._members)} engines of '{self.name}' answers")
+        # An engine whose turn for a trial has come goes first: without a call it could not come back.
+        member = min(usable, key=lambda m: (m.out_since is None, m.running, len(m.sessions)))
+        if seated is not None:
+            self.release(session)
+        self._seat[session] = member
+        member.sessions.add(session)
+        return member
+
+    def _strike(self, member: _Member) -> None:
+        member.strikes += 1
+        if member.strikes >= STRIKES:
+            self._dismiss(member)
+
+    def _dismiss(self, member: _Member) -> None:
+        """Take it out. Its episodes choose anew at their next call, since their seat is not usable any more."""
+        member.out_since = time.monotonic()

@@ -1,0 +1,243 @@
+"""vLLM as a sampling engine: its asynchronous engine, in processes of its own below this one.
+
+Token ids go in, sampled ids and their logprobs come out; no text is ever tokenized again. Knows vLLM; not who asks, nor
+where new weights come from. Invariant: an answer's `version` names the weights that sampled its last token, also after
+the engine died and was replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+from harness.envs.errors import UserError
+
+from ..types import Completion
+from .base import ContextFull, ModelError
+from .loading import context_of, end_tokens, load_pretrained
+from .vllm_start import arguments, check_installed, set_environment, why
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ..config import ModelConfig
+    from .base import Policy, Prompt, Sampling
+
+SHARED = Path("/dev/shm")  # noqa: S108 - weights on their way, in files with names of their own
+
+
+class VllmModel:
+    """Implements `Policy`: one engine on `config.tensor_parallel` devices.
+
+    Logprobs are natural logs of the distribution that was drawn from, after temperature and top_p; of a greedy answer
+    (temperature 0), which draws nothing, at temperature 1: as the local engine's are, and as the trainer computes them.
+    A seed makes an answer repeatable on the same engine, up to the last bits of floating point; other engines draw
+    other answers from it.
+
+    New weights go through a file in shared memory, from which each of vLLM's workers reads its part. The file stays
+    until the next one, so that an engine that takes a dead one's place begins where that was.
+    """
+
+    def __init__(self, path: Path | str, config: ModelConfig, *, index: int = 0) -> None:
+        """Starts the engine, which takes from half a minute to some minutes. index: which of the explorer's engines.
+
+        Raises UserError where vLLM is missing or of another version, there is no model, or it does not start.
+        """
+        check_installed()
+        self.tokenizer: PreTrainedTokenizerBase | None = load_pretrained(AutoTokenizer, path)
+        shape = load_pretrained(AutoConfig, path)
+        limit = context_of(shape)
+        self.name, self.version = Path(path).name, 0
+        self.context = min(limit, config.context or limit)
+        self._vocabulary = int(shape.vocab_size)
+        self._ends = end_tokens(_generation(path), self.tokenizer)
+        self._mode: Literal["keep", "abort"] = "abort" if config.on_update == "restart" else "keep"
+        self._folder = tempfile.TemporaryDirectory(prefix="harness-vllm-")
+        self._log = Path(self._folder.name) / "engine.log"
+        self._weights: Path | None = None
+        self._numbers = count()
+        self._running: dict[str, str] = {}  # session -> request
+        self._updating = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
+        self._arguments = arguments(path, config, shape, self.context, index)
+        set_environment(config, self._log)
+        self._engine: Any = self._start()
+
+    @classmethod
+    def from_folder(cls, path: Path | str, config: ModelConfig) -> Policy:
+        """One engine, or `config.engines` behind a router. Raises UserError as the engine does."""
+        from .router import Router
+
+        engines: list[Policy] = [cls(path, config, index=i) for i in range(config.engines)]
+        return engines[0] if len(engines) == 1 else Router(engines)
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Sample an answer. Raises ContextFull, and ModelError on a bad request and where the engine died; the next
+        call then waits for a new one."""
+        size = len(prompt.tokens)
+        if size >= self.context:
+            raise ContextFull(f"the prompt has {size} tokens, the context of '{self.name}' {self.context}")
+        if not size or min(prompt.tokens) < 0 or max(prompt.tokens) >= self._vocabulary or sampling.max_tokens < 1:
+            raise ModelError(
+                f"cannot complete: prompt of {size} tokens, max_tokens {sampling.max_tokens}; want at least one of "
+                f"each, ids from 0 to {self._vocabulary - 1}"
+            )
+        while True:
+            engine, began = await self._alive(), self.version
+            answer = await self._ask(engine, prompt, sampling, session)
+            updated = self.version != began or self._updating.locked()
+            if answer.finish != "abort" or not updated or session not in self._running:
+                break
+        self._running.pop(session, None)
+        return answer
+
+    def release(self, session: str) -> None:
+        """An answer under way comes back as it stands, finish "abort". vLLM looks after its cache itself."""
+        request = self._running.pop(session, None)
+        if request is not None and self._engine is not None:
+            self._aborting = asyncio.ensure_future(self._engine.abort(request))
+
+    async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """Take new weights in place. Answers under way wait, and then go on from the token they are at, computed anew
+        under the new weights, or begin again (`config.on_update`).
+
+        Raises ValueError where the weights do not fit; the engine is then unusable until a whole update has come.
+        """
+        file = self._fresh_file()
+        # Tied weights may come under both their names; a file holds one storage once.
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights}
+        seen: dict[int, str] = {}
+        unique = {n: t for n, t in tensors.items() if seen.setdefault(t.data_ptr(), n) == n}
+        await asyncio.to_thread(save_file, unique, file)
+        await self.update_from(file, version)
+
+    async def update_from(self, file: Path, version: int) -> None:
+        """As `update`, from a safetensors file, which is kept as long as these weights are in use."""
+        engine = await self._alive()
+        async with self._updating:
+            try:
+                await self._take(engine, file)
+            except _dead_errors() as error:
+                self._bury(engine)
+                raise ModelError(f"the engine of '{self.name}' died as it took version {version}") from error
+            if self._weights is not None and self._weights != file:
+                self._weights.unlink(missing_ok=True)
+            self._weights, self.version = file, version
+
+    async def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.to_thread(engine.shutdown)
+        if self._weights is not None:
+            self._weights.unlink(missing_ok=True)
+        self._folder.cleanup()
+
+    async def _take(self, engine: Any, file: Path) -> None:
+        await engine.pause_generation(mode=self._mode, clear_cache=True)
+        try:
+            problems = await engine.collective_rpc("take_weights", args=(str(file),))
+            # What the old weights computed is of no use: beginnings that are kept, and requests that were stopped.
+            await engine.reset_prefix_cache(reset_running_requests=True)
+        finally:
+            await engine.resume_generation()
+        if problem := next(filter(None, problems), ""):
+            raise ValueError(f"the weights do not fit '{self.name}': {problem[:300]}")
+
+    async def _ask(self, engine: Any, prompt: Prompt, sampling: Sampling, session: str) -> Completion:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        request = f"{session}/{next(self._numbers)}"
+        self._running[session] = request
+        parameters = SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=min(sampling.max_tokens, self.context - len(prompt.tokens)),
+            seed=sampling.seed,
+            stop=list(sampling.stop),
+            stop_token_ids=self._ends,
+            include_stop_str_in_output=True,
+            logprobs=0,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        final: Any = None
+        try:
+            async for output in engine.generate({"prompt_token_ids": list(prompt.tokens)}, parameters, request):
+                final = output
+        except _dead_errors() as error:
+            self._bury(engine)
+            raise ModelError(f"the engine of '{self.name}' died: {why(self._log)}") from error
+        except (ValueError, TypeError) as error:
+            raise ModelError(f"the engine of '{self.name}' refused the request: {error}") from error
+        if final is None:
+            raise ModelError(f"the engine of '{self.name}' gave no answer")
+        output = final.outputs[0]
+        tokens = tuple(output.token_ids)
+        logprobs = tuple(float(at[t].logprob) for t, at in zip(tokens, output.logprobs or (), strict=False))
+        if len(logprobs) != len(tokens) or any(x != x for x in logprobs):
+            raise ModelError(f"'{self.name}' (version {self.version}) gave probabilities that are not numbers")
+        return Completion(
+            tokens=tokens,
+            logprobs=logprobs,
+            text=output.text,
+            finish=output.finish_reason if output.finish_reason in ("stop", "length") else "abort",
+            version=self.version,
+        )
+
+    async def _alive(self) -> Any:
+        """The engine; where the last one died, a new one with the weights that it had."""
+        while self._engine is None:
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.create_task(self._revive())
+            # Whoever gives up waiting does not stop the start, which the others wait for too.
+            await asyncio.shield(self._starting)
+        return self._engine
+
+    async def _revive(self) -> None:
+        try:
+            engine = await asyncio.to_thread(self._start)
+        except UserError as error:
+            raise ModelError(f"the engine died, and another one could not be started: {error}") from error
+        if self._weights is not None:
+            await self._take(engine, self._weights)
+        self._engine = engine
+
+    def _bury(self, engine: Any) -> None:
+        if self._engine is engine:
+            self._engine = None
+            engine.shutdown()
+
+    def _start(self) -> Any:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        try:
+            return AsyncLLM.from_engine_args(AsyncEngineArgs(**self._arguments))
+        except Exception as error:  # whatever vLLM raises here, it did not start: a boundary
+            where = f"the vLLM engine for '{self.name}' did not start"
+            raise UserError(f"{where}: {why(self._log, error)}") from error
+
+    def _fresh_file(self) -> Path:
+        folder = SHARED if SHARED.is_dir() else Path(self._folder.name)
+        return folder / f"{Path(self._folder.name).name}-{next(self._numbers)}.safetensors"
+
+
+def _generation(path: Path | str) -> GenerationConfig | None:
+    try:
+        return GenerationConfig.from_pretrained(path)
+    except OSError:
+        return None  # a model without one ends where its tokenizer says
+
+
+def _dead_errors() -> tuple[type[Exception], ...]:
+    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+    return EngineDeadError, EngineGenerateError

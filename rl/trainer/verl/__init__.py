@@ -1,0 +1,1 @@
+"""The trainer's engine on verl: see `engine.py`."""
