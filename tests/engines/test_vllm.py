@@ -187,7 +187,7 @@ def test_untied_and_restarting(tiny: Any, loop: asyncio.Runner, tmp_path_factory
 def test_a_model_that_vllm_cannot_load_is_one_message(tiny: Any, tmp_path: Path) -> None:
     folder = tiny.write(tmp_path / "m", "llama")
     (folder / "model.safetensors").write_bytes(b"rubbish")
-    with pytest.raises(UserError, match="did not start.*log's last lines"):
+    with pytest.raises(UserError, match=r"did not start.*log's last lines"):
         make_model(ModelConfig(engine="vllm", slots=2), folder)
     with pytest.raises(UserError, match=r"config\.json"):
         make_model(ModelConfig(engine="vllm"), tmp_path)
