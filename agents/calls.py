@@ -128,4 +128,4 @@ FORMS: Sequence[CallForm] = (
 
 def described(tools: Sequence[Mapping[str, Any]]) -> str:
     """The tools as lines of JSON, for a prompt."""
-    return "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    return "\n".join(json.dumps(dict(tool), ensure_ascii=False) for tool in tools)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Rendered = list[dict[str, Any]]
 """Messages as `apply_chat_template` takes them."""
 Tools = Sequence[Mapping[str, Any]]
-"""Tools as `apply_chat_template` takes them: JSON Schemas of functions."""
+"""Tools as worlds list them: name, description, and parameters as a JSON Schema."""
 
 TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What a Jinja program can raise on a talk it was not made for."""
@@ -85,7 +85,7 @@ class Template:
                 "or use an instruction-tuned model."
             )
         self.tokenizer = tokenizer
-        self._tools: list[Any] | None = [dict(tool) for tool in tools] or None
+        self._tools: list[Any] | None = [{"type": "function", "function": dict(tool)} for tool in tools] or None
         self._switch: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         self._short = lru_cache(maxsize=1 << 13)(self._encode)  # worlds and small models repeat themselves

@@ -82,8 +82,8 @@ class Info(TypedDict, total=False):
     admissible: Sequence[str]
     """Every action that is possible now."""
     tools: Sequence[Mapping[str, Any]]
-    """Tools that can be called, as chat templates take them: {"type": "function", "function": {"name", "description",
-    "parameters" (a JSON Schema)}}. An action is then one call, {"name": ..., "arguments": {...}}, or `answer TEXT`."""
+    """Tools that can be called, each with `name`, `description` and `parameters` (a JSON Schema). An action is then one
+    call as JSON, {"name": ..., "arguments": {...}}, or `answer TEXT`, which ends the episode."""
     progress: float
     """Share of the sub-goals that are reached, from 0 to 1."""
     task_type: str

@@ -7,6 +7,7 @@ only when every check of it has passed.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,16 +122,17 @@ def overlap_command(
     env: str, split: str, against: str, options: Sequence[str], n: int, near: float, console: Console
 ) -> bool:
     """`harness leaderboard overlap`. Returns whether nothing was found. Raises UserError."""
-    config = load("default", [f"env.name={env}", *(f"env.options.{text}" for text in options)], training=False)
+    boards = {board.name: board for board in all_boards() if board.name == against}
+    scored = boards[against].card.split if against in boards else against
+    settings = [f"env.name={env}", f"env.split={split}", f"env.eval_split={scored}"]
+    config = load("default", [*settings, *(f"env.options.{text}" for text in options)], training=False)
     first = world_class(env).tasks(split, **config.env.options)
-    second_options = config.env.options
-    if any(board.name == against for board in all_boards()):
-        board = Board.find(against)
-        if board.card.env != env:
-            raise UserError(f"the board '{against}' is of the world '{board.card.env}', not of '{env}'.")
-        second, said = board.tasks, f"the board '{against}'"
+    if against in boards:
+        if boards[against].card.env != env:
+            raise UserError(f"the board '{against}' is of the world '{boards[against].card.env}', not of '{env}'.")
+        second, said = boards[against].tasks, f"the board '{against}'"
     else:
-        there = world_class(env).tasks(against, **second_options)
+        there = world_class(env).tasks(against, **config.env.options)
         second, said = [there[i] for i in range(min(n, len(there)))], f"{env} {against}"
     looked = [first[i] for i in range(min(n, len(first)))]
     found = overlap(looked, second, env, near=near)
@@ -177,8 +179,10 @@ def _verified(path: Path, board: Board | None, model: str | None, episodes: int)
     if model is None and scripted is None:
         return verified(path, board)
     who = source(scripted or str(model))
-    settings = [f"env.name={board.card.env if board else record.env}"]
+    env = board.card.env if board else record.env
+    settings = [f"env.name={env}", f"env.split={record.split}", f"env.eval_split={record.split}"]
     settings += [f"model.{name}={value}" for name, value in record.engine_options.items() if name == "dtype"]
+    settings += [f"agent.{name}={json.dumps(value)}" for name, value in record.agent.items()]
     config = load("default", settings, training=False)
     tasks = board.tasks if board else expected_tasks(record.env, record.split, record.options, len(record.task_ids))
 

@@ -64,7 +64,7 @@ class Experience:
 
     def __post_init__(self) -> None:
         _aligned(self.tokens, self.mask, self.logprobs, self.advantages)
-        if np.any(self.logprobs[~self.mask] != 0.0):
+        if self.logprobs[~self.mask].any():
             raise ValueError(f"{self.key}: logprobs must be 0.0 where mask is False")
 
     def __len__(self) -> int:

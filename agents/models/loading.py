@@ -8,12 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformers import GenerationConfig
 from transformers.utils.logging import disable_progress_bar
 
 from harness.envs.errors import UserError
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 
 def load_pretrained(auto: Any, path: Path | str, **options: Any) -> Any:
@@ -46,3 +47,11 @@ def end_tokens(generation: GenerationConfig | None, tokenizer: PreTrainedTokeniz
     named = generation.eos_token_id if generation is not None else None
     ends = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id} - {None}
     return sorted(int(end) for end in ends if isinstance(end, int))
+
+
+def generation_config(path: Path | str) -> GenerationConfig | None:
+    """None where the model has none: it then ends where its tokenizer says."""
+    try:
+        return GenerationConfig.from_pretrained(path)
+    except OSError:
+        return None

@@ -20,11 +20,8 @@ from ..types import Completion
 from .base import ContextFull, ModelError, Prompt, Sampling
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from transformers import PreTrainedTokenizerBase
 
-    from ..config import ModelConfig
 
 KEY = "OPENAI_API_KEY"
 """Environment variable that holds the key; servers of one's own seldom ask for one."""
@@ -59,11 +56,8 @@ class OpenAIModel:
         self._own = base_url is not None
         self._where = (base_url or HOME).rstrip("/")
         self._session: aiohttp.ClientSession | None = None
-
-    @classmethod
-    def from_folder(cls, path: Path | str, config: ModelConfig) -> OpenAIModel:
-        """The text endpoint's model named `path`, at OPENAI_BASE_URL; of `config` nothing concerns a remote engine."""
-        return cls(str(path))
+        # An answer ends with the token that completed its stop string, and its text says so too.
+        self._extra: dict[str, Any] = {"return_token_ids": True, "include_stop_str_in_output": True}
 
     async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         return await (self._text(prompt, sampling) if self.tokenizer is None else self._tokens(prompt, sampling))
@@ -83,9 +77,8 @@ class OpenAIModel:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens" if self._own else "max_completion_tokens": sampling.max_tokens,
+            **_given(sampling),
         }
-        if sampling.seed is not None:
-            body["seed"] = sampling.seed
         answer = await self._ask("/chat/completions", body)
         choice = self._only(answer)
         try:
@@ -110,10 +103,9 @@ class OpenAIModel:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "logprobs": 0,
-            "return_token_ids": True,
+            **_given(sampling),
+            **self._extra,
         }
-        if sampling.seed is not None:
-            body["seed"] = sampling.seed
         choice = self._only(await self._ask("/completions", body))
         tokens = choice.get("token_ids")
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
@@ -191,6 +183,12 @@ def _usage(answer: dict[str, Any]) -> tuple[int, int] | None:
         case {"prompt_tokens": int(read), "completion_tokens": int(written)}:
             return read, written
     return None
+
+
+def _given(sampling: Sampling) -> dict[str, Any]:
+    """What is left out of a request where it was not asked for."""
+    seed: dict[str, Any] = {} if sampling.seed is None else {"seed": sampling.seed}
+    return seed | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
 
 def _finish(reason: str | None) -> Literal["stop", "length", "abort"]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ENGINES: Mapping[str, str] = {
     "local": "harness.agents.models.local:LocalModel",
     "vllm": "harness.agents.models.vllm:VllmModel",
+    "vllm-server": "harness.agents.models.vllm_server:VllmServer",
 }
 """Name -> "module:Class" with a `from_folder(path, config)`."""
 

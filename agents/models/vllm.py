@@ -15,23 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from safetensors.torch import save_file
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoTokenizer
 
 from harness.envs.errors import UserError
 
 from ..types import Completion
 from .base import ContextFull, ModelError
-from .loading import context_of, end_tokens, load_pretrained
+from .loading import context_of, end_tokens, generation_config, load_pretrained
 from .vllm_start import arguments, check_installed, set_environment, why
+from .vllm_worker import SHARED, write_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from ..config import ModelConfig
     from .base import Policy, Prompt, Sampling
-
-SHARED = Path("/dev/shm")  # noqa: S108 - weights on their way, in files with names of their own
 
 
 class VllmModel:
@@ -58,7 +56,7 @@ class VllmModel:
         self.name, self.version = Path(path).name, 0
         self.context = min(limit, config.context or limit)
         self._vocabulary = int(shape.vocab_size)
-        self._ends = end_tokens(_generation(path), self.tokenizer)
+        self._ends = end_tokens(generation_config(path), self.tokenizer)
         self._mode: Literal["keep", "abort"] = "abort" if config.on_update == "restart" else "keep"
         self._folder = tempfile.TemporaryDirectory(prefix="harness-vllm-")
         self._log = Path(self._folder.name) / "engine.log"
@@ -112,11 +110,7 @@ class VllmModel:
         Raises ValueError where the weights do not fit; the engine is then unusable until a whole update has come.
         """
         file = self._fresh_file()
-        # Tied weights may come under both their names; a file holds one storage once.
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights}
-        seen: dict[int, str] = {}
-        unique = {n: t for n, t in tensors.items() if seen.setdefault(t.data_ptr(), n) == n}
-        await asyncio.to_thread(save_file, unique, file)
+        await asyncio.to_thread(write_weights, weights, file)
         await self.update_from(file, version)
 
     async def update_from(self, file: Path, version: int) -> None:
@@ -228,13 +222,6 @@ class VllmModel:
     def _fresh_file(self) -> Path:
         folder = SHARED if SHARED.is_dir() else Path(self._folder.name)
         return folder / f"{Path(self._folder.name).name}-{next(self._numbers)}.safetensors"
-
-
-def _generation(path: Path | str) -> GenerationConfig | None:
-    try:
-        return GenerationConfig.from_pretrained(path)
-    except OSError:
-        return None  # a model without one ends where its tokenizer says
 
 
 def _dead_errors() -> tuple[type[Exception], ...]:

@@ -1,19 +1,35 @@
-"""What runs inside vLLM's own workers: taking new weights from a file, whole and checked.
+"""New weights for vLLM, by way of a file: written here, and read inside vLLM's own workers, whole and checked.
 
-Given to vLLM by name (`worker_extension_cls`, or `--worker-extension-cls` of a server), which adds its methods to each
-worker. Knows vLLM's model runner. Invariant: after `take_weights` every parameter holds what the file says, also where
-vLLM keeps copies of its own (packed for the CPU, or tied to another).
+`Weights` is given to vLLM by name (`worker_extension_cls`, or `--worker-extension-cls` of a server), which adds its
+methods to each worker. Knows vLLM's model runner. Invariant: after `take_weights` every parameter holds what the file
+says, also where vLLM keeps copies of its own (packed for the CPU, or tied to another).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
 EXTENSION = f"{__name__}.Weights"
+SHARED = Path("/dev/shm")  # noqa: S108 - files there have names of their own
+"""Where files stay in memory."""
+
+
+def write_weights(weights: Iterable[tuple[str, torch.Tensor]], file: Path) -> None:
+    """A safetensors file of them, of those that share one storage the first."""
+    from safetensors.torch import save_file
+
+    tensors: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in weights:
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            tensors[name] = tensor.detach().cpu().contiguous()
+    save_file(tensors, file)
 
 
 class Weights:

@@ -211,7 +211,11 @@ def _of_expert(world: TextEnv, task: Task, spell: Callable[[str], str]) -> float
     if expert is None:
         return None
     for _ in range(world.world.max_steps):
-        observation, reward, terminated, truncated, info = step(world, spell(expert.act(observation, info)[1]))
+        try:
+            action = expert.act(observation, info)[1]
+        except Exception:  # the expert's boundary: after a spelling that did not count it may know no further
+            break
+        observation, reward, terminated, truncated, info = step(world, spell(action))
         total += reward
         if terminated or truncated:
             break

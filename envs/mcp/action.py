@@ -147,13 +147,11 @@ def _kind(value: Any) -> str:
 
 
 class Toolbox:
-    """The tools of an episode, in the form that chat templates take (`info["tools"]`), and what they accept."""
+    """The tools of an episode (`info["tools"]`), and what they accept."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
         self.tools = [dict(tool) for tool in tools]
-        self._schemas: dict[str, Mapping[str, Any]] = {
-            tool["function"]["name"]: tool["function"]["parameters"] for tool in tools
-        }
+        self._schemas: dict[str, Mapping[str, Any]] = {tool["name"]: tool["parameters"] for tool in tools}
         self._validators: dict[str, Validator | None] = {}
 
     def problem(self, call: Call) -> str | None:

@@ -245,19 +245,16 @@ def _settle(waiting: Future[Any], *, result: Any = None, error: BaseException | 
 
 
 async def _listed(client: Client) -> list[dict[str, Any]]:
-    """The server's tools in the form that chat templates take."""
+    """The server's tools, each with name, description and parameters."""
     tools: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(100):  # a server whose list has no end gets no further
         page = await client.list_tools(cursor=cursor, cache_mode="bypass")
         tools += [
             {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": (tool.description or tool.title or "").strip(),
-                    "parameters": dict(tool.input_schema),
-                },
+                "name": tool.name,
+                "description": (tool.description or tool.title or "").strip(),
+                "parameters": dict(tool.input_schema),
             }
             for tool in page.tools
         ]

@@ -39,7 +39,7 @@ WORKDIR = "/workdir"
 class ToolWorld(TextEnv):
     """What all worlds of tools share. A subclass gives `tasks`, `start` and `right`.
 
-    Actions: see action.py. In `info`: `tools` at reset, in the form that chat templates take; `refused`; `task_type`.
+    Actions: see action.py. In `info`: `tools` at reset; `refused`; `task_type`.
     """
 
     action_space = AnyText(('{"name": "find_person", "arguments": {"name": "Ada"}}', "answer 42", "answer done"))
@@ -106,16 +106,16 @@ class ToolWorld(TextEnv):
         offered = []
         for session in self._sessions.values():
             only = allowed.get(session.name, ())
-            known = {tool["function"]["name"] for tool in session.tools}
+            known = {tool["name"] for tool in session.tools}
             if missing := [name for name in only if name not in known]:
                 raise UserError(f"the MCP server '{session.name}' has no tool '{missing[0]}'. It has: {sorted(known)}.")
             for tool in session.tools:
-                name = tool["function"]["name"]
+                name = tool["name"]
                 if only and name not in only:
                     continue
                 shown = name if len(self._sessions) == 1 else f"{session.name}__{name}"
                 self._routes[shown] = session, name
-                offered.append({**tool, "function": {**tool["function"], "name": shown}})
+                offered.append({**tool, "name": shown})
         return offered
 
     def _info(self, *, refused: bool = False) -> dict[str, Any]:
@@ -258,10 +258,11 @@ class Plan:
     """An expert that does what was written down for it, and then answers."""
 
     def __init__(self, steps: Sequence[tuple[str, str]], answer: str) -> None:
-        self._steps = iter([*steps, ("That is all.", f"answer {answer}")])
+        self._steps = iter(steps)
+        self._end = "That is all.", f"answer {answer}"
 
     def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
-        return next(self._steps)
+        return next(self._steps, self._end)
 
 
 def _end(sessions: dict[str, Session], *, wait: bool = False) -> None:

@@ -27,6 +27,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.envs.errors import UnknownName, UserError
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
 from ..load import parse_yaml
 from ..runs import writing
@@ -195,7 +196,7 @@ def board_of(entry: Path) -> Board | None:
 
 def expected_tasks(env: str, split: str, options: Mapping[str, Any], n: int | None) -> Sequence[Task]:
     """The first n tasks of a split, or all. Raises UserError where there are fewer than n, or no end of them."""
-    tasks = world_class(env).tasks(split, **options)
+    tasks = tasks_of(world_class(env), split, options)
     if n is None and len(tasks) > ENDLESS_FROM:
         raise UserError(f"the split '{split}' of '{env}' has no end; say how many tasks (n).")
     if n is not None and n > len(tasks):

@@ -40,7 +40,7 @@ def page(board: Board, rows: Sequence[Row]) -> str:
         published=_published(board),
         rules="".join(f"<li><b>{escape(name)}</b> {escape(text).replace('`', '')}</li>" for name, text in rules(card)),
         commands=escape(
-            f"harness leaderboard verify {board.path}/entries/ENTRY\n"
+            f"harness leaderboard verify leaderboards/{board.name}/entries/ENTRY\n"
             f"harness eval {eval_options(card)} --model MODEL --out my-entry\n"
             f"harness leaderboard submit my-entry --board {board.name}"
         ),
@@ -60,19 +60,18 @@ def _standing(rows: Sequence[Row]) -> str:
         ("out", "Tokens out", "num"),
         ("time", "Time", "num"),
     ]
-    body = "".join(_row(row) for row in rows)
+    body = "".join(_row(row, place) for place, row in enumerate(rows))
     return _table(head, body, "standing")
 
 
-def _row(row: Row) -> str:
+def _row(row: Row, place: int) -> str:
     s = row.scores
     lost = sum(s.lost.values())
-    best = row.rank[0] if row.rank else len(s.by_type) + 10**6
     state = "verified" if row.rank else "older grader"
     detail = " · ".join(part for part in (made(row), row.hardware, str(row.accepted.get("when", ""))[:10]) if part)
     bounds = f"with them {100 * s.bounds[0]:.1f} to {100 * s.bounds[1]:.1f}%" if lost else ""
     cells = [
-        _cell(best, f'<span class="rank">{escape(row.ranks.replace("-", "–") or "–")}</span>', "num"),
+        _cell(place, f'<span class="rank">{escape(row.ranks.replace("-", "–") or "–")}</span>', "num"),
         _cell(
             row.record.model,
             f'<span class="model">{escape(row.record.model)}</span><span class="badge">{state}</span>'
@@ -178,7 +177,7 @@ def _axis() -> str:
 
 def _x(share: float) -> float:
     """Where a share stands in a drawing that leaves room for the dot and the labels at both ends."""
-    return round(14 + (WIDTH - 28) * share, 1)
+    return round(12 + (WIDTH - 30) * share, 1)
 
 
 _PAGE: Final = Template("""\
@@ -251,6 +250,7 @@ th[aria-sort=descending] button::after { content: "↓"; }
 .heat { position: relative; text-align: right; }
 th.heat button { white-space: normal; text-align: right; max-width: 15ch; line-height: 1.3; }
 .tint { position: absolute; inset: 3px; border-radius: 6px; background: var(--tint); }
+.heat:last-child .tint { right: 11px; }
 .heat > span:last-child { position: relative; }
 .grid { stroke: var(--line); }
 .span { fill: var(--span); }

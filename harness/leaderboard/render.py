@@ -43,7 +43,7 @@ def markdown(board: Board, rows: Sequence[Row]) -> str:
         "## Check an entry, add one",
         "",
         "```",
-        f"harness leaderboard verify {board.path}/entries/ENTRY",
+        f"harness leaderboard verify leaderboards/{board.name}/entries/ENTRY",
         f"harness eval {eval_options(card)} --model MODEL --out my-entry",
         f"harness leaderboard submit my-entry --board {board.name}",
         "```",

@@ -110,9 +110,9 @@ def verify(path: Path, board: Board | None = None, tokenizer: PreTrainedTokenize
         tasks = board.tasks
     audit = _Audit(entry, board, tasks, tokenizer)
     found = tuple(_tasks(record.task_ids, [task.id for task in tasks]))
-    if found or any(c.findings for c in report.checks if c.name == "rules" and _other_game(c)):
+    if found or any(_other_game(finding) for finding in report.findings):
         add(Check(name="tasks", text="ids", findings=found))
-        return report  # of other games nothing can be played again
+        return report
     asyncio.run(audit.run())
     add(Check(name="tasks", text=f"{len(tasks)} of {record.env} {record.split}", findings=tuple(audit.swapped)))
     add(Check(name="attempts", text=f"{audit.seen} stored", findings=tuple(audit.attempts())))
@@ -124,8 +124,14 @@ def verify(path: Path, board: Board | None = None, tokenizer: PreTrainedTokenize
     return report
 
 
-def _other_game(check: Check) -> bool:
-    return any(f.where in ("env", "split", "options") for f in check.findings)
+def _other_game(finding: Finding) -> bool:
+    """Nothing can be played again: the entry is of other tasks, or of an agent that is not known here."""
+    return (finding.fault, finding.where) in (
+        (Fault.RULES, "env"),
+        (Fault.RULES, "split"),
+        (Fault.RULES, "options"),
+        (Fault.RECORD, "agent"),
+    )
 
 
 def _files(path: Path, board: Board | None) -> Iterator[Finding]:
@@ -184,7 +190,7 @@ def _tokenizer(
 def _record(record: Record, world: Any) -> Iterator[Finding]:
     try:
         agent = _AGENT.validate_python(record.agent)
-        steps = world.max_steps if agent.max_steps is None else agent.max_steps
+        steps = make_agent(agent, world).max_steps
         prompt = prompt_hash(agent, world)
     except (ValidationError, UserError) as e:
         yield Finding(Fault.RECORD, "agent", f"is no agent of this harness: {' '.join(str(e).split())[:200]}")
@@ -239,7 +245,7 @@ class _Audit:
         self.wrong_answers: list[Finding] = []
         self.differing: list[Finding] = []
         self.results: list[Result] = []
-        self.seen = self.turns = self.answered = self.ids = self._prompted = 0
+        self.seen = self.turns = self.answered = self.ids = self._prompted = self._sampled = 0
 
     async def run(self) -> None:
         """Read, compare and replay every attempt."""
@@ -280,8 +286,10 @@ class _Audit:
             self.turns += len(stored.turns)
             self.answered += len(stored.turns)
             self.ids += sum(len(t.completion.tokens) for t in stored.turns)
-            self._prompted += sum(len(t.prompt_tokens) for t in stored.turns)
-            self.results.append(result_of(stored, self._record.success_at))
+            result = result_of(stored, self._record.success_at)
+            self._prompted += result.prompt_tokens
+            self._sampled += result.sampled_tokens
+            self.results.append(result)
             if not _same_task(stored.task, task):
                 self.swapped.append(
                     Finding(Fault.TASK, label(stored), f"its task is not {task.key} as the world makes it")
@@ -318,7 +326,7 @@ class _Audit:
 
         yield "episodes", total("episodes") - total("episodes_before"), self.seen
         yield "prompt tokens", total("prompt_tokens"), self._prompted
-        yield "sampled tokens", total("sampled_tokens"), self.ids
+        yield "sampled tokens", total("sampled_tokens"), self._sampled
 
 
 def _same_task(stored: Task, true: Task) -> bool:

@@ -60,8 +60,9 @@ class Buffer(Protocol):
         """
 
     def acknowledge(self, step: int) -> None:
-        """`step` has been trained on. Raises ValueError where it has been acknowledged already, or is not leased to
-        this object."""
+        """`step` has been trained on: said before the checkpoint of it is written, for only this is on disk on return
+        (a lease survives a kill, not a power cut). Raises ValueError where it has been acknowledged already, or is not
+        leased to this object."""
 
     def rewind(self, step: int) -> int:
         """The trainer goes on from a checkpoint made after `step` steps.

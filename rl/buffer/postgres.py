@@ -46,8 +46,10 @@ class Postgres:
             raise UserError(f"{self.where}: {error}. Install the driver: pip install 'harness[postgres]'") from error
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, durable: bool = True) -> Iterator[Connection]:
         with self.engine.begin() as db:
+            if not durable:
+                db.execute(sa.text("SET LOCAL synchronous_commit = off"))
             db.execute(sa.select(sa.func.pg_advisory_xact_lock(self._lock)))
             yield db
 

@@ -47,8 +47,9 @@ class Database(Protocol):
     def where(self) -> str:
         """For messages; without secrets."""
 
-    def write(self) -> AbstractContextManager[Connection]:
-        """A transaction beside which there is no other that writes."""
+    def write(self, *, durable: bool = True) -> AbstractContextManager[Connection]:
+        """A transaction beside which there is no other that writes; where it is not durable, a power cut may undo it,
+        but no transaction before it."""
 
     def insert(self, table: sa.Table, unique: str) -> Any:
         """An insert that leaves rows alone whose value in the column `unique` is there already."""
@@ -105,6 +106,24 @@ _uses = sa.Table(
     sa.Column("step", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("group_id", sa.Integer, primary_key=True, autoincrement=False),
 )
+
+# The statements of every take, made once: SQLAlchemy takes longer to put one together than a database to run it.
+_FIRST_READY = sa.select(_groups.c.id).where(_groups.c.state == READY)
+_FIRST_READY = _FIRST_READY.order_by(_groups.c.priority.desc(), _groups.c.id).limit(sa.bindparam("count"))
+_COUNT_READY = sa.select(sa.func.count()).select_from(
+    sa.select(_groups.c.id).where(_groups.c.state == READY).limit(sa.bindparam("count")).subquery()
+)
+_STEP = sa.select(_steps).where(_steps.c.step == sa.bindparam("step"))
+_RUN_OUT = sa.select(_steps.c.step).where(_steps.c.state == LEASED, _steps.c.until < sa.bindparam("now"))
+_OF_STEP = sa.select(_uses.c.group_id).where(_uses.c.step == sa.bindparam("of_step"))
+_LEASE = sa.update(_groups).where(_groups.c.id.in_(_OF_STEP))
+_LEASE = _LEASE.values(state=LEASED, step=sa.bindparam("of_step"), uses=_groups.c.uses + 1, open=False)
+_BODIES = sa.select(_groups.c.id, _groups.c.name, _groups.c.size, _bodies.c.data)
+_BODIES = _BODIES.join(_bodies, _bodies.c.group_id == _groups.c.id, isouter=True)
+_LAGGED = sa.select(_rewards.c.group_id, _rewards.c.key, _rewards.c.attempt, _rewards.c.reward)
+_BODIES_OF_STEP = _BODIES.where(_groups.c.id.in_(_OF_STEP))
+_LAGGED_OF_STEP = _LAGGED.where(_rewards.c.group_id.in_(_OF_STEP))
+
 _CHUNK = 500
 """Values in one statement: databases bound the number of parameters."""
 
@@ -194,26 +213,25 @@ class SqlBuffer:
     def take(self, step: int, count: int, version: int) -> list[ExperienceGroup] | None:
         if not self._promising(step, count):
             return None
-        with self._write() as db:
+        with self._write(durable=False) as db:
             if not self._lease(db, step, count, version):
                 return None
         return self._stored(step)
 
     def _promising(self, step: int, count: int) -> bool:
         """Whether taking may give anything; asked without the write lock, because a trainer that waits asks often."""
-        ready = sa.select(_groups.c.id).where(_groups.c.state == READY).limit(count).subquery()
-        overdue = sa.or_(_steps.c.step == step, sa.and_(_steps.c.state == LEASED, _steps.c.until < time.time()))
         with self._read() as db:
-            if (db.scalar(sa.select(sa.func.count()).select_from(ready)) or 0) >= count:
-                return True
-            if db.scalar(sa.select(_steps.c.step).where(overdue).limit(1)) is not None:
-                return True
-            return db.scalar(sa.select(_groups.c.id).where(*self._overdue()).limit(1)) is not None
+            return (
+                (db.scalar(_COUNT_READY, {"count": count}) or 0) >= count
+                or db.execute(_STEP, {"step": step}).first() is not None
+                or db.scalar(_RUN_OUT, {"now": time.time()}) is not None
+                or db.scalar(sa.select(_groups.c.id).where(*self._overdue()).limit(1)) is not None
+            )
 
     def _lease(self, db: Connection, step: int, count: int, version: int) -> bool:
         now = time.time()
         lease = {"state": LEASED, "owner": self._owner, "until": now + self._config.lease_seconds}
-        found = db.execute(sa.select(_steps).where(_steps.c.step == step)).first()
+        found = db.execute(_STEP, {"step": step}).first()
         if found is not None and found.state == TRAINED:
             raise ValueError(f"step {step} has been trained on already")
         if found is not None and found.owner == self._owner:
@@ -224,20 +242,18 @@ class SqlBuffer:
                 f"{self._db.where}: step {step} is being trained on by another trainer, {found.owner}. Two trainers "
                 "cannot share one run: stop this one, or, where the other is gone, resume the run."
             )
-        over = sa.and_(_steps.c.state == LEASED, _steps.c.until < now, _steps.c.owner != self._owner)
-        self._give_back(db, db.scalars(sa.select(_steps.c.step).where(over)).all())
+        over = _RUN_OUT.where(_steps.c.owner != self._owner)
+        self._give_back(db, db.scalars(over, {"now": now}).all())
         self._expire(db)
         self._drop_stale(db, step, version)
-        order = (_groups.c.priority.desc(), _groups.c.id)
-        ids = db.scalars(sa.select(_groups.c.id).where(_groups.c.state == READY).order_by(*order).limit(count)).all()
+        ids = db.scalars(_FIRST_READY, {"count": count}).all()
         if len(ids) < count:
             return False
-        used = {"state": LEASED, "step": step, "uses": _groups.c.uses + 1, "open": False}
-        for chunk in _chunks(ids):
-            db.execute(sa.update(_groups).where(_groups.c.id.in_(chunk)).values(used))
-            db.execute(sa.insert(_uses), [{"step": step, "group_id": i} for i in chunk])
+        for chunk in _chunks([{"step": step, "group_id": i} for i in ids]):
+            db.execute(sa.insert(_uses), chunk)
+        db.execute(_LEASE, {"of_step": step})
         self._prioritise(db, ids)
-        db.execute(sa.insert(_steps).values(step=step, **lease))
+        db.execute(sa.insert(_steps), {"step": step, **lease})
         return True
 
     def _drop_stale(self, db: Connection, step: int, version: int) -> None:
@@ -255,23 +271,20 @@ class SqlBuffer:
         found: dict[str, ExperienceGroup] = {}
         for chunk in _chunks(names):
             ids = sa.select(_groups.c.id).where(_groups.c.name.in_(chunk))
-            found |= {g.group: g for g in self._bodies_of(ids)}
+            bodies = _BODIES.where(_groups.c.id.in_(ids))
+            found |= {g.group: g for g in self._decoded(bodies, _LAGGED.where(_rewards.c.group_id.in_(ids)), {})}
         return [found[name] for name in names]
 
     def _stored(self, step: int) -> list[ExperienceGroup]:
-        return sorted(self._bodies_of(sa.select(_uses.c.group_id).where(_uses.c.step == step)), key=by_name)
+        return sorted(self._decoded(_BODIES_OF_STEP, _LAGGED_OF_STEP, {"of_step": step}), key=by_name)
 
-    def _bodies_of(self, ids: sa.Select[Any]) -> list[ExperienceGroup]:
-        query = sa.select(_groups.c.id, _groups.c.name, _groups.c.size, _bodies.c.data)
-        query = query.join(_bodies, _bodies.c.group_id == _groups.c.id, isouter=True).where(_groups.c.id.in_(ids))
-        lagged = sa.select(_rewards.c.group_id, _rewards.c.key, _rewards.c.attempt, _rewards.c.reward)
-        lagged = lagged.where(_rewards.c.group_id.in_(ids))
+    def _decoded(self, bodies: sa.Select[Any], lagged: sa.Select[Any], which: dict[str, Any]) -> list[ExperienceGroup]:
         rewards: defaultdict[int, dict[str, tuple[int, float | None]]] = defaultdict(dict)
         groups = []
         with self._read() as db:
-            for id_, key, attempt, reward in db.execute(lagged):
+            for id_, key, attempt, reward in db.execute(lagged, which):
                 rewards[id_][key] = (attempt, reward)
-            for id_, name, size, data in db.execute(query, execution_options={"yield_per": 50}):
+            for id_, name, size, data in db.execute(bodies, which, execution_options={"yield_per": 50}):
                 try:
                     group = decode(data or b"")
                 except Damaged as e:
@@ -300,10 +313,11 @@ class SqlBuffer:
     def _settle(self, db: Connection, steps: Sequence[int]) -> None:
         """Leased groups of steps that have been trained on: ready where they may be used again."""
         again = sa.true() if self._config.reuse is None else _groups.c.uses < self._config.reuse
-        state = sa.case((again, READY), else_=TRAINED)
+        settle = (
+            sa.update(_groups).where(_groups.c.id.in_(_OF_STEP)).values(state=sa.case((again, READY), else_=TRAINED))
+        )
         for step in steps:
-            of_step = sa.select(_uses.c.group_id).where(_uses.c.step == step)
-            db.execute(sa.update(_groups).where(_groups.c.id.in_(of_step)).values(state=state))
+            db.execute(settle, {"of_step": step})
 
     def rewind(self, step: int) -> int:
         earlier = sa.and_(_steps.c.step < step, _steps.c.state == LEASED)
@@ -425,8 +439,8 @@ class SqlBuffer:
         self._db.engine.dispose()
 
     @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with self._explained(), self._db.write() as db:
+    def _write(self, *, durable: bool = True) -> Iterator[Connection]:
+        with self._explained(), self._db.write(durable=durable) as db:
             yield db
 
     @contextmanager

@@ -1,7 +1,7 @@
 """What is SQLite's own in the SQL buffer: how it is opened, locked and written, and what its faults mean.
 
-Writers take the database's one write lock for the time of a transaction, readers never wait (WAL). Every commit reaches
-the disk (synchronous=FULL), so that it survives a power cut as it does kill -9.
+Writers take the database's one write lock for the time of a transaction, readers never wait (WAL). A durable commit
+reaches the disk with all before it (synchronous=FULL), so that it survives a power cut as every one does kill -9.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Sqlite:
         self._lock_seconds = lock_seconds
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        with self.engine.execution_options(begin="BEGIN IMMEDIATE").begin() as db:
+    def write(self, *, durable: bool = True) -> Iterator[Connection]:
+        with self.engine.execution_options(begin="BEGIN IMMEDIATE", durable=durable).begin() as db:
             yield db
 
     def insert(self, table: sa.Table, unique: str) -> Any:
@@ -59,11 +59,13 @@ class Sqlite:
                 if not e.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-        connection.execute("PRAGMA synchronous=FULL")
 
     @staticmethod
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+        options = connection.get_execution_options()
+        if "durable" in options:
+            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if options['durable'] else 'NORMAL'}")
+        connection.exec_driver_sql(options.get("begin", "BEGIN"))
 
 
 _KEPT = "Nothing that was stored before is lost."

@@ -57,7 +57,7 @@ def test_every_row_of_the_tables_works() -> None:
 
 
 def test_tools_of_the_world_are_told_with_the_rules() -> None:
-    tools = [{"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}]
+    tools = [{"name": "look", "description": "Look.", "parameters": {}}]
     system, _ = make(AgentConfig(), Echo.world).start("Hi", {"tools": tools}, OFFER)
     assert '{"name": "look", "description": "Look.", "parameters": {}}' in system.content
     assert len(make(AgentConfig(prompt="plain"), Echo.world).start("Hi", {"tools": tools}, OFFER)) == 1

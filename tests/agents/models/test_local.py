@@ -375,6 +375,36 @@ def test_close_fails_what_is_under_way(tokenizer: PreTrainedTokenizerFast) -> No
         run(work())
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_answers_under_way_go_on_or_begin_again(restart: bool, tokenizer: PreTrainedTokenizerFast) -> None:
+    engine, other = LocalModel(build("llama"), tokenizer, slots=2, restart=restart), build("llama", seed=1)
+    old = run(ask(LocalModel(build("llama"), tokenizer), ids(10), max_tokens=40))
+    new = run(ask(LocalModel(build("llama", seed=1), tokenizer), ids(10), max_tokens=40))
+
+    async def work() -> Completion:
+        asked = asyncio.create_task(ask(engine, ids(10), max_tokens=40))
+        while engine.stats.sampled < 5:
+            await asyncio.sleep(0)
+        await engine.update(iter(other.state_dict().items()), 1)
+        return await asked
+
+    answer = run(work())
+    assert answer.version == 1
+    assert answer.tokens[:5] == (new if restart else old).tokens[:5]
+    assert (answer.tokens == new.tokens) is restart
+
+
+def test_an_answer_ends_with_the_token_that_completes_a_stop_string(tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = LocalModel(build("llama"), tokenizer, slots=2)
+    whole = run(ask(engine, ids(10), "a", max_tokens=30))
+    text = [tokenizer.decode(whole.tokens[: n + 1]) for n in range(30)]
+    stop = text[20][-3:]
+    first = next(n for n in range(30) if stop in text[n])
+    answer = run(ask(engine, ids(10), "b", max_tokens=30, stop=("never said", stop)))
+    assert (answer.tokens, answer.finish) == (whole.tokens[: first + 1], "stop")
+    assert run(ask(engine, ids(10), "c", max_tokens=30, stop=("never said",))).tokens == whole.tokens
+
+
 def test_broken_weights_are_a_model_error_and_an_update_mends_them(tokenizer: PreTrainedTokenizerFast) -> None:
     engine, good = LocalModel(build("llama"), tokenizer, slots=2), build("llama")
 

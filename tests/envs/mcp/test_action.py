@@ -53,7 +53,7 @@ SCHEMA = {"type": "object", "properties": {"day": {"type": "string"}, "hour": {"
 
 
 def box(schema: object = SCHEMA) -> Toolbox:
-    return Toolbox([{"type": "function", "function": {"name": "look", "description": "", "parameters": schema}}])
+    return Toolbox([{"name": "look", "description": "", "parameters": schema}])
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,15 @@ def test_a_mistake_is_said_with_its_place(tmp_path: Path, old: str, new: str, me
     assert "mine.yaml" in str(caught.value)
 
 
+def test_what_the_documentation_shows_is_valid(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
+    path = tmp_path / "shown.yaml"
+    path.write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    (row,) = read_taskset(str(path)).rows["train"]
+    assert set(row["servers"]) == {"notes", "shop"}
+    assert "${SHOP_TOKEN}" in row["servers"]["shop"]["headers"]["Authorization"]
+
+
 def test_days_and_times_are_texts(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(GOOD.replace("answer: 1", "answer: 2026-03-02").replace("What", "09:30"))

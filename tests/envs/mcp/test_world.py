@@ -96,7 +96,7 @@ def gone(most: int) -> set[int]:
 def test_tools_are_listed_and_called(world: MCP, config: Write) -> None:
     question, info = begin(world, config())
     assert question == "Say x."
-    ok = next(tool["function"] for tool in info["tools"] if tool["function"]["name"] == "ok")
+    ok = next(tool for tool in info["tools"] if tool["name"] == "ok")
     assert ok["description"] == "Does ok."
     assert ok["parameters"]["required"] == ["text"]
     assert world.step(call("ok", text="hi"))[:4] == ("hi (1)", 0.0, False, False)
@@ -247,7 +247,7 @@ def test_what_is_right_is_the_files_the_calls_and_the_answer(world: MCP, config:
 
 def test_only_tools_that_are_allowed(world: MCP, config: Write) -> None:
     _, info = begin(world, config({"command": ["{python}", NAUGHTY], "tools": ["ok"]}))
-    assert [tool["function"]["name"] for tool in info["tools"]] == ["ok"]
+    assert [tool["name"] for tool in info["tools"]] == ["ok"]
     assert world.step(call("crash", code=1))[0].startswith("error: there is no tool 'crash'")
     with pytest.raises(UserError, match="has no tool 'okay'"):
         begin(world, config({"command": ["{python}", NAUGHTY], "tools": ["okay"]}))
@@ -261,7 +261,7 @@ def test_tools_of_several_servers_are_called_by_both_names(world: MCP, tmp_path:
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump(body))
     _, info = begin(world, str(path))
-    assert [tool["function"]["name"] for tool in info["tools"]] == ["a__ok", "b__ok"]
+    assert [tool["name"] for tool in info["tools"]] == ["a__ok", "b__ok"]
     assert world.step(call("a__ok", text="x"))[0] == "x (1)"
     assert world.step(call("a__ok", text="x"))[0] == "x (2)"
     assert world.step(call("b__ok", text="x"))[0] == "x (1)"

@@ -149,6 +149,21 @@ class RedisServer:
         self._process.wait(60)
 
 
+@pytest.fixture
+def redis_server() -> Iterator[Callable[..., RedisServer]]:
+    """Servers that a test may kill."""
+    pytest.importorskip("redis", reason="needs the extra [redis]")
+    made: list[RedisServer] = []
+
+    def make_server(folder: Path, *options: str) -> RedisServer:
+        made.append(RedisServer(folder, *options))
+        return made[-1]
+
+    yield make_server
+    for server in made:
+        server.stop(signal.SIGKILL)
+
+
 @pytest.fixture(scope="session")
 def ray_server() -> Iterator[None]:
     import ray

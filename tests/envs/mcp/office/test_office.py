@@ -166,7 +166,7 @@ def test_its_server_offers_the_same_over_stdio() -> None:
     )
     try:
         assert here.tools == there.tools
-        assert [tool["function"]["name"] for tool in here.tools] == list(TOOLS)
+        assert [tool["name"] for tool in here.tools] == list(TOOLS)
         for name, arguments in (("list_events", {"day": "2026-03-02"}), ("find_person", {"name": "Nobody"})):
             assert here.call(name, arguments) == there.call(name, arguments)
     finally:
