@@ -233,12 +233,6 @@ class RunFolder:
         return "stopped" if self.summary() is None else "finished"
 
 
-def slug(text: str) -> str:
-    """Text as a part of a folder's name; of a world's file, its name."""
-    text = Path(text).stem if text.endswith(".py") else text
-    return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
-
-
 def all_runs() -> list[RunFolder]:
     """Every run under the root, the latest last."""
     if not root().is_dir():
