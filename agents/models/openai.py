@@ -18,7 +18,6 @@ from ..types import Completion
 from .base import ContextFull, ModelError, Prompt, Sampling
 
 if TYPE_CHECKING:
-
     from transformers import PreTrainedTokenizerBase
 
 

@@ -38,7 +38,7 @@ CLOSE = 1e-5
 
 
 def folder_of(tiny: Any, tmp_path_factory: pytest.TempPathFactory, kind: str) -> Path:
-    folder: Path = tiny.write(tmp_path_factory.mktemp(kind), kind, initializer_range=0.3)
+    folder: Path = tiny.write(tmp_path_factory.mktemp(kind), kind, initializer_range=0.3, head_dim=32)
     return folder
 
 
@@ -147,7 +147,7 @@ async def _is_replaced(model: Policy, folder: Path) -> None:
     """Its process dies: calls under way fail, the next ones find a new engine with the newest weights."""
     asked = [asyncio.create_task(ask(model, str(i), max_tokens=100)) for i in range(4)]
     await asyncio.sleep(0.05)
-    (engine,) = [int(p) for p in _children() if "EngineCore" in Path(f"/proc/{p}/comm").read_text()]
+    (engine,) = [int(p) for p in _children() if "VLLM::Engine" in Path(f"/proc/{p}/comm").read_text()]
     os.kill(engine, signal.SIGKILL)
     results = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(result, ModelError | Completion) for result in results)
@@ -187,7 +187,7 @@ def test_untied_and_restarting(tiny: Any, loop: asyncio.Runner, tmp_path_factory
 def test_a_model_that_vllm_cannot_load_is_one_message(tiny: Any, tmp_path: Path) -> None:
     folder = tiny.write(tmp_path / "m", "llama")
     (folder / "model.safetensors").write_bytes(b"rubbish")
-    with pytest.raises(UserError, match="did not start.*log's last lines"):
+    with pytest.raises(UserError, match=r"(?s)did not start.*log's last lines"):
         make_model(ModelConfig(engine="vllm", slots=2), folder)
     with pytest.raises(UserError, match=r"config\.json"):
         make_model(ModelConfig(engine="vllm"), tmp_path)
