@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from harness.envs.errors import UserError
+
 from .models.base import Message, Model, Prompt
-from .template import template_of
+from .template import Tools, template_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from .calls import CallForm
     from .types import Completion
 
 History = Literal["keep", "template"]
@@ -33,6 +36,13 @@ class Chat(Protocol):
     """Streams begun after the first."""
     drift: int
     """Answers whose text would encode to other ids than those sampled."""
+
+    def offer(self, tools: Tools = (), *, thinking: bool | None = None) -> CallForm | None:
+        """Before all else: show these tools through the model's template, and switch its thinking (None: leave it).
+
+        Returns the form in which the model will call, or None where the template shows no tools. Raises UserError
+        where there is no switch.
+        """
 
     def add(self, *messages: Message) -> None:
         """Say something; it is sent with the next prompt."""
@@ -57,6 +67,13 @@ class TextChat:
         self.sent: tuple[int, ...] = ()
         self.restarted = False
         self.restarts = self.drift = 0
+
+    def offer(self, tools: Tools = (), *, thinking: bool | None = None) -> CallForm | None:
+        if thinking is not None:
+            raise UserError(
+                "agent.thinking would be ignored: this model is an endpoint for text, its template is there."
+            )
+        return None
 
     def add(self, *messages: Message) -> None:
         self.messages.extend(messages)
@@ -88,6 +105,18 @@ class TokenChat:
         self._answered = False  # an answer is the last thing in the stream
         self._last: Prompt | None = None
 
+    def offer(self, tools: Tools = (), *, thinking: bool | None = None) -> CallForm | None:
+        assert not self.tokens  # what was sent cannot be shown otherwise
+        tokenizer = self.template.tokenizer
+        if thinking is not None and not self.template.thinks:
+            raise UserError(
+                f"agent.thinking would be ignored: the chat template of '{tokenizer.name_or_path}' has no switch "
+                "for it (enable_thinking)."
+            )
+        shown = template_of(tokenizer, tools, thinking)
+        self.template = shown if shown.form is not None or not tools else template_of(tokenizer, (), thinking)
+        return shown.form
+
     def add(self, *messages: Message) -> None:
         self.messages.extend(messages)
         self._fresh += len(messages)
@@ -116,6 +145,8 @@ class TokenChat:
         ids = list(body)
         if template.encode_after(text) != ids and template.encode(text) != ids:
             self.drift += 1
+        if not template.marks.isdisjoint(body):  # a call begins with a special token, which the text is without
+            text = template.decode(body)
         answer = template.opener + text
         self.messages.append(Message(role="assistant", content=answer))
         self.tokens += sampled

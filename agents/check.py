@@ -1,6 +1,9 @@
 """What a tokenizer and its chat template mean for training, in words; `harness doctor template` prints it.
 
-Knows chat.py and template.py. Each finding is about a short talk that is really held here, on CPU, without a model.
+Knows chat.py, template.py and the forms of tool calls. Each finding is about a short talk that is really held here, on
+CPU, without a model. `cases` are the numbers of the situations in which programs like this one went wrong (C3: a
+thought that the prompt opened; C4: what follows a sampled end; C5: ids that are read in as others; C6: lengths; C7:
+padding that is the end token; C8: a template that drops old thoughts; C10: calls that cannot be read).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from harness.envs.errors import UserError
+from harness.envs.mcp.action import Call
 
 from .chat import TokenChat
 from .models.base import Message
@@ -25,6 +29,14 @@ DRAWS = 200
 _RULES = Message(role="system", content="Answer briefly.")
 _FIRST = Message(role="user", content="What is 2+2?")
 _NEXT = Message(role="user", content="  And 3+3?\n")
+_CALL = Call(name="add", arguments={"a": 2, "b": 2})
+_TOOLS = (
+    {
+        "name": "add",
+        "description": "Adds two numbers.",
+        "parameters": {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
+    },
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +48,8 @@ class Finding:
     level: Literal["ok", "note", "warning", "error"]
     """ok: as one would wish; note: handled here, good to know; warning: costs something; error: cannot be used."""
     text: str
+    cases: str = ""
+    """Numbers of the cases that it answers."""
 
 
 def inspect_template(tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
@@ -50,6 +64,8 @@ def inspect_template(tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
         _end(tokenizer, template),
         *_roles(template),
         _thinking(tokenizer, template),
+        _switch(template),
+        _calls(tokenizer),
         _trimming(tokenizer, template),
         _drift(tokenizer, template),
         _padding(tokenizer),
@@ -77,14 +93,18 @@ def _same(template: Template, chat: TokenChat) -> bool:
 
 
 def _growth(template: Template, chat: TokenChat) -> Finding:
-    about = "append-only"
+    about, cases = "append-only", "C4 C6"
     if chat.restarts:
         text = "it does not show where an answer ends: each turn becomes a training sequence of its own"
-        return Finding(about=about, level="warning", text=text)
+        return Finding(about=about, level="warning", text=text, cases=cases)
     if not _same(template, chat):
         text = "three turns differ from the template's own rendering of them; they are trained on as they were sent"
-        return Finding(about=about, level="note", text=text)
-    return Finding(about=about, level="ok", text="three turns in one stream equal the template's own rendering of them")
+        return Finding(about=about, level="note", text=text, cases=cases)
+    text = (
+        "three turns in one stream equal the template's own rendering of them; ids, mask and logprobs are put behind "
+        "what was sampled, never behind a re-encoding"
+    )
+    return Finding(about=about, level="ok", text=text, cases=cases)
 
 
 def _end(tokenizer: PreTrainedTokenizerBase, template: Template) -> Finding:
@@ -100,8 +120,8 @@ def _end(tokenizer: PreTrainedTokenizerBase, template: Template) -> Finding:
     text += f"; the {rest!r} behind it is the template's, and not trained on" if rest else ""
     if tokenizer.eos_token_id not in template.closers:
         text += f". The tokenizer's eos token is {tokenizer.eos_token}: let the engine stop at {ends[0]} too"
-        return Finding(about=about, level="warning", text=text)
-    return Finding(about=about, level="ok", text=text)
+        return Finding(about=about, level="warning", text=text, cases="C4")
+    return Finding(about=about, level="ok", text=text, cases="C4")
 
 
 def _roles(template: Template) -> list[Finding]:
@@ -132,8 +152,51 @@ def _thinking(tokenizer: PreTrainedTokenizerBase, template: Template) -> Finding
             f"{opened}old thoughts are dropped by the template: by default they are kept in the stream as they were "
             "sampled; history='template' begins a new sequence there instead, which is counted"
         )
-        return Finding(about=about, level="note", text=text)
-    return Finding(about=about, level="ok", text=f"{opened}old thoughts stay where they are")
+        return Finding(about=about, level="note", text=text, cases="C3 C8")
+    return Finding(about=about, level="ok", text=f"{opened}old thoughts stay where they are", cases="C3 C8")
+
+
+def _switch(template: Template) -> Finding:
+    about = "thinking switch"
+    if template.thinks:
+        return Finding(
+            about=about, level="ok", text="agent.thinking=true or false turns thinking on or off", cases="C3"
+        )
+    text = "the template has no switch (enable_thinking): agent.thinking is refused with this model"
+    return Finding(about=about, level="note", text=text, cases="C3")
+
+
+def _calls(tokenizer: PreTrainedTokenizerBase) -> Finding:
+    about, cases = "tool calls", "C4 C10"
+    chat = TokenChat(tokenizer)
+    form = chat.offer(_TOOLS)
+    template = chat.template
+    if form is None:
+        text = (
+            "the template shows no tools, or writes calls in no form that is known: the agent 'tools' tells them in "
+            "the system message, and reads <tool_call> with JSON in it"
+        )
+        return Finding(about=about, level="note", text=text, cases=cases)
+    chat.add(_FIRST)
+    for _ in range(3):
+        chat.prompt()
+        tokens = (*template.encode_after(form.write(_CALL)), *tuple(template.closers)[:1])
+        text = template.decode(tokens[:-1] if template.closers else tokens)
+        chat.take(Completion(tokens=tokens, logprobs=(0.0,) * len(tokens), text=text, finish="stop"))
+        chat.add(Message(role="tool", content="4"))
+    chat.prompt()
+    if chat.restarts:
+        text = f"calls are read in the form '{form.name}', but the template does not show where one ends: "
+        text += "each turn becomes a training sequence of its own"
+        return Finding(about=about, level="warning", text=text, cases=cases)
+    results = "as the template's tool messages" if template.tool else "as the user's messages"
+    text = (
+        f"the template shows them; calls are read in the form '{form.name}', results are sent {results} and not "
+        "trained on. A call that cannot be read runs nothing; its error is sent in the place of the result"
+    )
+    if template.structured:
+        text += ". Its error is sent as the user's: the template takes a result behind a well-formed call only"
+    return Finding(about=about, level="note" if template.structured else "ok", text=text, cases=cases)
 
 
 def _trimming(tokenizer: PreTrainedTokenizerBase, template: Template) -> Finding:
@@ -153,14 +216,14 @@ def _drift(tokenizer: PreTrainedTokenizerBase, template: Template) -> Finding:
         f"{differ} of {len(pairs)} random pairs of tokens would be read in as others once written out. What is trained "
         "on are the sampled ids; the metric `drift` counts such answers"
     )
-    return Finding(about="drift", level="ok" if not differ else "note", text=text)
+    return Finding(about="drift", level="ok" if not differ else "note", text=text, cases="C5")
 
 
 def _padding(tokenizer: PreTrainedTokenizerBase) -> Finding:
     if tokenizer.pad_token_id is not None and tokenizer.pad_token_id == tokenizer.eos_token_id:
         text = f"padding and end of text are one token ({tokenizer.pad_token}); rows are cut by length, never by token"
-        return Finding(about="padding", level="note", text=text)
-    return Finding(about="padding", level="ok", text="rows are cut by length, whatever the padding token")
+        return Finding(about="padding", level="note", text=text, cases="C7")
+    return Finding(about="padding", level="ok", text="rows are cut by length, whatever the padding token", cases="C7")
 
 
 def _speed(template: Template) -> Finding:

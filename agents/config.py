@@ -12,8 +12,10 @@ class AgentConfig:
 
     name: str = "react"
     """A name from agents/registry.py."""
-    prompt: str = "react"
-    """Prompt template, a name from agents/prompts.py."""
+    prompt: str | None = None
+    """Prompt template, a name from agents/prompts.py; None takes the agent's own."""
+    thinking: bool | None = None
+    """Switches the thinking of models whose chat template has a switch (enable_thinking); None leaves it alone."""
     max_steps: int | None = None
     """Actions an episode may take; None takes the world's own limit."""
     observation_chars: int = 4000

@@ -47,7 +47,7 @@ class Reply:
 
 def parse(text: str) -> Reply:
     """Read one answer."""
-    reasoning, content, finished = _split_thinking(text) if "think>" in text else ("", text, True)
+    reasoning, content, finished = split_thinking(text) if "think>" in text else ("", text, True)
     found = _ACTION.search(content)
     if found is None:
         thought = _thought(reasoning, content)
@@ -68,8 +68,8 @@ def write(thought: str, action: str) -> str:
     return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
 
 
-def _split_thinking(text: str) -> tuple[str, str, bool]:
-    """Reasoning, the rest, and whether the reasoning ended. A missing `<think>` was in the prompt."""
+def split_thinking(text: str) -> tuple[str, str, bool]:
+    """Reasoning, the rest, and whether the reasoning ended. A missing `<think>` was in the prompt. Never raises."""
     head, closed, rest = text.rpartition("</think>")
     if closed:
         return head.replace("<think>", "").strip(), rest, True

@@ -52,6 +52,11 @@ def turn_seed(seed: int, task_key: str, attempt: int, turn: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def pause(done: int) -> float:
+    """Seconds to wait before the next try, after `done` further tries: growing, and never the same for two."""
+    return float(FIRST_PAUSE * 2**done) * random.uniform(0.5, 1.0)
+
+
 async def play(
     task: Task,
     *,
@@ -126,7 +131,7 @@ class _Episode:
             self.in_world += perf_counter() - start
         self.phase = "agent"
         self.task_type = str(info.get("task_type", ""))
-        chat.add(*agent.start(self.opening, info))
+        chat.add(*agent.start(self.opening, info, chat.offer))
         while len(turns) < agent.max_steps:
             prompt = chat.prompt()
             sent, restarted = chat.sent, chat.restarted
@@ -192,7 +197,7 @@ class _Episode:
             done = self.limits.call_retries - tries
             tries -= 1
             self.retries += 1
-            await asyncio.sleep(FIRST_PAUSE * 2**done * random.uniform(0.5, 1.0))
+            await asyncio.sleep(pause(done))
 
     def _sampling(self, length: int) -> Sampling:
         """This turn's seed, and no more tokens than the context has room for. Raises ContextFull."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 AGENTS: Mapping[str, str] = {
     "react": "harness.agents.react:ReactAgent",
+    "tools": "harness.agents.tools:ToolsAgent",
+    "single": "harness.agents.single:SingleAgent",
 }
 """Name -> `module:factory`, called with (AgentConfig, WorldSpec)."""
 

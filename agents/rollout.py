@@ -22,7 +22,7 @@ from harness.envs.errors import UserError
 
 from .chat import History
 from .config import LimitsConfig
-from .play import play
+from .play import pause, play
 from .types import Outcome, Trajectory
 
 if TYPE_CHECKING:
@@ -46,6 +46,47 @@ class Job:
     attempt: int = 0
 
 
+class Episodes:
+    """Plays jobs, any number side by side: one trajectory a job, with further tries where something broke."""
+
+    def __init__(
+        self,
+        *,
+        hosts: HostPool,
+        agent: Callable[[], Agent],
+        model: Model,
+        limits: LimitsConfig,
+        history: History = "keep",
+    ) -> None:
+        self._hosts, self._agent, self._model, self._limits, self._history = hosts, agent, model, limits, history
+        self._row = _Row(limits.failures_in_row, model.name, hosts.spec.id)
+
+    async def play(self, job: Job, sampling: Sampling) -> Trajectory:
+        """`sampling.seed` is the run's (see `play`). The metric `episode_retries` says how often the episode was
+        played again; its seeds are the same each time, since it was not the draw that failed. Cancelling the asyncio
+        task gives a CANCELLED trajectory, or CancelledError while a host is awaited. Raises UserError after
+        `limits.failures_in_row` identical failures one after another.
+        """
+        for again in range(self._limits.episode_retries + 1):
+            async with self._hosts.lease() as host:
+                trajectory = await play(
+                    job.task,
+                    host=host,
+                    agent=self._agent(),
+                    model=self._model,
+                    limits=self._limits,
+                    sampling=sampling,
+                    attempt=job.attempt,
+                    history=self._history,
+                )
+            if trajectory.outcome not in AGAIN or again == self._limits.episode_retries:
+                break
+            await asyncio.sleep(pause(again))
+        trajectory = replace(trajectory, metrics={**trajectory.metrics, "episode_retries": again})
+        self._row.see(trajectory)
+        return trajectory
+
+
 async def rollouts(
     jobs: Iterable[Job],
     *,
@@ -59,37 +100,19 @@ async def rollouts(
 ) -> AsyncGenerator[Trajectory, None]:
     """Trajectories in the order in which they finish. `jobs` is read as it is needed, so it may be without end.
 
-    `sampling.seed` is the run's (see `play`). The metric `episode_retries` says how often an episode was played again;
-    its seeds are the same each time, since it was not the draw that failed. Closing the iterator (`aclosing`, where
-    the loop may be left early) cancels what is in flight. Raises UserError after `limits.failures_in_row` identical
-    failures one after another.
+    Each is played as `Episodes.play` says, and what that raises is raised. Closing the iterator (`aclosing`, where the
+    loop may be left early) cancels what is in flight.
     """
     if in_flight < 1:
         raise UserError(f"at least one episode must be in flight, got {in_flight}.")
     waiting: Iterator[Job] = iter(jobs)
     done: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=in_flight)
-
-    async def attempt(job: Job) -> Trajectory:
-        for again in range(limits.episode_retries + 1):
-            async with hosts.lease() as host:
-                trajectory = await play(
-                    job.task,
-                    host=host,
-                    agent=agent(),
-                    model=model,
-                    limits=limits,
-                    sampling=sampling,
-                    attempt=job.attempt,
-                    history=history,
-                )
-            if trajectory.outcome not in AGAIN or again == limits.episode_retries:
-                break
-        return replace(trajectory, metrics={**trajectory.metrics, "episode_retries": again})
+    episodes = Episodes(hosts=hosts, agent=agent, model=model, limits=limits, history=history)
 
     async def work() -> None:
         try:
             for job in waiting:
-                trajectory = await attempt(job)
+                trajectory = await episodes.play(job, sampling)
                 if trajectory.outcome is Outcome.CANCELLED:
                     return  # only closing the iterator cancels, and then nobody reads on
                 await done.put(trajectory)
@@ -99,13 +122,11 @@ async def rollouts(
             await done.put(None)
 
     workers = [asyncio.create_task(work()) for _ in range(in_flight)]
-    row = _Row(limits.failures_in_row, model.name, hosts.spec.id)
     try:
         running = in_flight
         while running:
             item = await done.get()
             if isinstance(item, Trajectory):
-                row.see(item)
                 yield item
             elif item is None:
                 running -= 1

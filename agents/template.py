@@ -6,21 +6,28 @@ piece of a real rendering, and a remembered piece is used only while renderings 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2.exceptions import TemplateError
 
 from harness.envs.errors import UserError
+from harness.envs.mcp.action import Call
 
+from .calls import FORMS, CallForm
 from .models.base import Message
+from .parse import split_thinking
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Chat = Sequence[dict[str, str]]
+Rendered = list[dict[str, Any]]
+"""Messages as `apply_chat_template` takes them."""
+Tools = Sequence[Mapping[str, Any]]
+"""Tools as worlds list them: name, description, and parameters as a JSON Schema."""
 
 TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What a Jinja program can raise on a talk it was not made for."""
@@ -35,6 +42,9 @@ _USER = Message(role="user", content="qqASKqq")
 _SYSTEM = Message(role="system", content="qqRULESqq")
 _ANSWER = Message(role="assistant", content=MARK)
 _EDGES = " \n qqASKqq \n\n"
+_CALL = Call(name="qqNAMEqq", arguments={"qqKEYqq": "qqVALqq"})
+CALL_ID = "call00001"
+"""Of every call: one turn has one, and its result follows at once. Nine letters and digits, as Mistral's want it."""
 _WORDS = ("a", "user\nYes", " a", "\n\n", "4. 2")
 """Beginnings at which a tokenizer could put something in front."""
 
@@ -62,9 +72,12 @@ class Piece:
 
 
 class Template:
-    """One tokenizer's template. Make it with `template_of`, which keeps one for each tokenizer."""
+    """One tokenizer's template, with the tools that it shows and the thinking it is told to do (None: its own way).
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    Make it with `template_of`, which keeps what was found out.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tools: Tools = (), thinking: bool | None = None) -> None:
         if not tokenizer.chat_template:
             where = tokenizer.name_or_path or type(tokenizer).__name__
             raise UserError(
@@ -72,6 +85,8 @@ class Template:
                 "or use an instruction-tuned model."
             )
         self.tokenizer = tokenizer
+        self._tools: list[Any] | None = [{"type": "function", "function": dict(tool)} for tool in tools] or None
+        self._switch: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         self._short = lru_cache(maxsize=1 << 13)(self._encode)  # worlds and small models repeat themselves
         added = {i: t for i, t in tokenizer.added_tokens_decoder.items() if t.content}
@@ -85,10 +100,18 @@ class Template:
         self._pieces: dict[str, Piece | None] = {}
         self._deepest = 0
         self._uses = 0
-        self.tool = self._says([_USER, _ANSWER, Message(role="tool", content="qqTOOLqq")], "qqTOOLqq")
-        """Tool messages are rendered as such; else they are sent as the user's."""
         self.repeats = self._says([_USER, _ANSWER, _USER, Message(role="user", content="qqMOREqq")], "qqMOREqq")
         """Two messages of one role may follow each other; else they are joined."""
+        self.form, self.marks = self._find_form()
+        """How the model calls tools, or None where the template shows none; and ids of special tokens in a call."""
+        self._called = Message(role="assistant", content=self.form.write(_CALL) if self.form else MARK)
+        self.structured = False
+        """A call and its result must be told apart from text; else a call is an answer as any other."""
+        self.tool = self._tells_results()
+        if not self.tool and self.form is not None:
+            self.structured = True
+            self.tool = self._tells_results()
+        """Tool messages are rendered as such; else they are sent as the user's."""
         self.system: bool = True
         """A system message is rendered, and stays at the front; else it is put before the first user message."""
         self.system = self._system_stays()
@@ -100,18 +123,34 @@ class Template:
 
     # -- rendering and encoding ---------------------------------------------------------------------------------
 
-    def fold(self, messages: Iterable[Message]) -> list[dict[str, str]]:
-        """The messages as this template can take them: roles it refuses become the user's."""
-        out: list[dict[str, str]] = []
+    def fold(self, messages: Sequence[Message], mark: str | None = None) -> Rendered:
+        """The messages as this template can take them: roles it refuses become the user's.
+
+        With a `mark`, it stands in the place of the last answer.
+        """
+        out: Rendered = []
         rules = ""
+        marked = -1 if mark is None else max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
+        call: Call | None = None
         for i, message in enumerate(messages):
             role, content = message.role, message.content
+            if self.structured:
+                if role == "assistant":
+                    call = self._call(message)
+                    if call is not None and i != marked:
+                        out.append(_calling(call))
+                        continue
+                elif role == "tool" and self.tool and call is not None:
+                    out.append({"role": "tool", "content": content, "tool_call_id": CALL_ID, "name": call.name})
+                    continue
+            if i == marked:
+                content = str(mark)
             if role == "system" and not (self.system and i == 0):
                 if i == 0:
                     rules = f"{content}\n\n"
                     continue
                 role = "user"
-            elif role == "tool" and not self.tool:
+            elif role == "tool" and (self.structured or not self.tool):
                 role = "user"
             if role == "user" and rules:
                 content, rules = rules + content, ""
@@ -123,12 +162,29 @@ class Template:
             out.append({"role": "user", "content": rules.strip()})
         return out
 
+    def _call(self, message: Message) -> Call | None:
+        """The call that an answer is."""
+        if self.form is None:
+            return None
+        said = self.form.read(split_thinking(message.content)[1])[1]
+        return said if isinstance(said, Call) else None
+
     def render(self, messages: Iterable[Message], *, generate: bool = True) -> str:
         """The whole talk as text. Raises UserError where the template refuses it even so."""
         try:
-            return self._render(self.fold(messages), generate)
+            return self._render(self.fold(tuple(messages)), generate)
         except TEMPLATE_FAULTS as e:
             raise UserError(f"the chat template of '{self.tokenizer.name_or_path}' refuses this talk: {e}") from e
+
+    def begin(self, text: str) -> str:
+        """An answer written by somebody else, as it would be sampled behind what the prompt opened: a thought that was
+        opened there is closed first, where the answer does not go on with one."""
+        if "<think>" not in self.opener or "</think>" in self.opener:
+            return text
+        start, closed, _ = text.partition("</think>")
+        if closed:
+            return start.replace("<think>", "", 1).removeprefix("\n") + text[len(start) :]
+        return f"\n</think>\n\n{text}"
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` as it stands, nothing added in front or behind."""
@@ -152,8 +208,11 @@ class Template:
         """Text of `ids`, special tokens included."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def _render(self, chat: Chat, generate: bool) -> str:
-        return str(self.tokenizer.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=generate))
+    def _render(self, chat: Rendered, generate: bool) -> str:
+        text = self.tokenizer.apply_chat_template(
+            chat, tools=self._tools, tokenize=False, add_generation_prompt=generate, **self._switch
+        )
+        return str(text)
 
     # -- what follows an answer ---------------------------------------------------------------------------------
 
@@ -168,9 +227,8 @@ class Template:
         mark = MARK
         while any(mark in m.content for m in messages):
             mark = f"q{mark}z"
-        marked = [*messages[:last], Message(role="assistant", content=mark), *messages[last + 1 :]]
         try:
-            parts = self._render(self.fold(marked), True).split(mark)
+            parts = self._render(self.fold(messages, mark), True).split(mark)
         except TEMPLATE_FAULTS:
             return None
         return parts[1] if len(parts) == 2 else None
@@ -183,7 +241,7 @@ class Template:
         """
         if fresh == 1:
             new = messages[-1]
-            role = "tool" if new.role == "tool" and self.tool else "user"
+            role = "tool" if new.role == "tool" and self._tied(messages) else "user"
             if role not in self._pieces:
                 self._pieces[role] = self._find_piece(role)
             piece = self._pieces[role]
@@ -210,6 +268,27 @@ class Template:
         """Turns are made of remembered pieces, not of whole renderings."""
         return self._pieces["user"] is not None
 
+    @property
+    def thinks(self) -> bool:
+        """The template has a switch for thinking."""
+        talk = [{"role": "user", "content": _USER.content}]
+        on, off = (
+            str(
+                self.tokenizer.apply_chat_template(
+                    talk, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
+                )
+            )
+            for thinking in (True, False)
+        )
+        return on != off
+
+    def _tied(self, messages: Sequence[Message]) -> bool:
+        """The last message, a tool's, can be told as the result of a call."""
+        if not self.structured:
+            return self.tool
+        answers = (m for m in reversed(messages) if m.role == "assistant")
+        return self.tool and (last := next(answers, None)) is not None and self._call(last) is not None
+
     # -- probes -------------------------------------------------------------------------------------------------
 
     def _says(self, messages: Sequence[Message], word: str) -> bool:
@@ -218,6 +297,41 @@ class Template:
         except TEMPLATE_FAULTS:
             return False
         return text.count(word) == 1
+
+    def _tells_results(self) -> bool:
+        """A talk of two calls and their results is rendered, and both results are in it."""
+        self.tool = True
+        results = [Message(role="tool", content=f"qqRESULT{word}qq") for word in "AB"]
+        talk = [_USER, self._called, results[0], self._called, results[1]]
+        try:
+            text = self._render(self.fold(talk), True)
+        except TEMPLATE_FAULTS:
+            return False
+        return all(text.count(result.content) == 1 for result in results)
+
+    def _find_form(self) -> tuple[CallForm | None, frozenset[int]]:
+        """The form that reads back the call which the template writes."""
+        none: tuple[None, frozenset[int]] = None, frozenset()
+        if self._tools is None:
+            return none
+        try:
+            asked = self._render([{"role": "user", "content": _USER.content}], True)
+            done = self._render([{"role": "user", "content": _USER.content}, _calling(_CALL)], False)
+        except TEMPLATE_FAULTS:
+            return none
+        if any(json.dumps(tool["function"]["name"])[1:-1] not in asked for tool in self._tools):
+            return none
+        prompt, body = asked.rpartition(_USER.content)[2], done.rpartition(_USER.content)[2]
+        same = next((i for i, (a, b) in enumerate(zip(prompt, body, strict=False)) if a != b), len(prompt))
+        body = body[same:]
+        specials = {token.content: i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        end = body.rfind("}")  # of the arguments; what special tokens come behind are the end's
+        marks = frozenset(i for text, i in specials.items() if text in body[:end])
+        tail = min((at for text in specials if (at := body.find(text, end)) >= 0), default=len(body))
+        for form in FORMS:
+            if form.read(body[:tail])[1] == _CALL:
+                return form, marks
+        return none
 
     def _system_stays(self) -> bool:
         first, later = [_SYSTEM, _USER], [_SYSTEM, _USER, _ANSWER, Message(role="user", content="qqMOREqq")]
@@ -264,7 +378,8 @@ class Template:
                 for old in (Message(role="assistant", content="qqOLDqq"), think):
                     for content in (_USER.content, _EDGES):
                         new = Message(role="tool" if role == "tool" else "user", content=content)
-                        tail = self.tail([*start, *(_USER, old) * depth, _USER, _ANSWER, new])
+                        asked = self._called if role == "tool" else _ANSWER
+                        tail = self.tail([*start, *(_USER, old) * depth, _USER, asked, new])
                         if tail is None:
                             return None
                         trims = content not in tail
@@ -289,11 +404,20 @@ class Template:
         )
 
 
-def template_of(tokenizer: PreTrainedTokenizerBase) -> Template:
+def _calling(call: Call) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": dict(call.arguments)}
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": CALL_ID, "type": "function", "function": function}],
+    }
+
+
+def template_of(tokenizer: PreTrainedTokenizerBase, tools: Tools = (), thinking: bool | None = None) -> Template:
     """The template of this tokenizer, studied once: add tokens before that. Raises UserError where it has none."""
-    return _study(tokenizer, str(tokenizer.chat_template or ""))
+    return _study(tokenizer, str(tokenizer.chat_template or ""), json.dumps([dict(t) for t in tools]), thinking)
 
 
-@lru_cache(maxsize=16)
-def _study(tokenizer: PreTrainedTokenizerBase, source: str) -> Template:
-    return Template(tokenizer)
+@lru_cache(maxsize=32)
+def _study(tokenizer: PreTrainedTokenizerBase, source: str, tools: str, thinking: bool | None) -> Template:
+    return Template(tokenizer, json.loads(tools), thinking)

@@ -48,7 +48,11 @@ class Completion:
     finish: Literal["stop", "length", "abort"]
     """stop: end token or stop string; length: max_tokens or context; abort: cancelled."""
     version: int = 0
-    """Policy version that sampled it."""
+    """Policy version that sampled it (its last token, where weights came in the middle)."""
+    versions: tuple[int, ...] = ()
+    """Policy version that sampled each token, where they differ; empty where `version` sampled them all."""
+    usage: tuple[int, int] | None = None
+    """Tokens read and written, as a text-only endpoint counts them; None where the ids say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,7 @@ class Trajectory:
     @property
     def versions(self) -> tuple[int, int]:
         """Oldest and newest policy version that sampled here; (0, 0) where nothing was sampled."""
-        seen = [t.completion.version for t in self.turns] or [0]
+        seen = [v for t in self.turns for v in (t.completion.version, *t.completion.versions)] or [0]
         return min(seen), max(seen)
 
     @property

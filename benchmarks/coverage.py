@@ -79,14 +79,14 @@ def macro(rng: Rng, tasks: int) -> Case:
 
 
 def pass_k(rng: Rng, tasks: int, repeats: int, k: int) -> Case:
-    mean = 0.4
+    mean = rng.uniform(0.05, 0.7)
     skill = skills(rng, tasks, mean, 0.4)
     size = 1 / 0.4 - 1
     miss = math.prod(((1 - mean) * size + i) / (size + i) for i in range(k))
     wins = attempts(rng, skill, repeats).sum(1).astype(int)
     values = np.array([stats.pass_any(repeats, int(w), k) for w in wins])
     plugged = 1 - (1 - wins / repeats) ** k  # what is often printed: biased
-    return 1 - miss, stats.ratio_interval(values.tolist(), [1] * tasks), usual(plugged)
+    return 1 - miss, stats.share_interval(values.tolist()), usual(plugged)
 
 
 def paired(rng: Rng, tasks: int) -> Case:

@@ -82,7 +82,8 @@ class Info(TypedDict, total=False):
     admissible: Sequence[str]
     """Every action that is possible now."""
     tools: Sequence[Mapping[str, Any]]
-    """Tools that can be called, each with `name`, `description` and `parameters` (a JSON Schema)."""
+    """Tools that can be called, each with `name`, `description` and `parameters` (a JSON Schema). An action is then one
+    call as JSON, {"name": ..., "arguments": {...}}, or `answer TEXT`, which ends the episode."""
     progress: float
     """Share of the sub-goals that are reached, from 0 to 1."""
     task_type: str
@@ -128,7 +129,7 @@ class AnyText(gymnasium.Space[str]):
 
 
 @create_zero_array.register(AnyText)
-def _nothing_yet(space: AnyText) -> str:
+def _nothing_yet(space: AnyText) -> str:  # type: ignore[misc]  # as for Gymnasium's own spaces
     """What Gymnasium's wrappers show before anything is observed."""
     return ""
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -51,7 +52,8 @@ class Child:
                 start_new_session=True,  # Ctrl-C is the parent's to handle; a kill reaches grandchildren too
             )
         self._socket = mine
-        self._killed = False
+        # Also run when nobody holds this child any more, and at the interpreter's exit.
+        self._end = weakref.finalize(self, _end, self._process, mine, os.getpid())
 
     @property
     def alive(self) -> bool:
@@ -93,15 +95,7 @@ class Child:
 
     def kill(self) -> None:
         """End it and whatever it started, now; harmless when repeated."""
-        if self._killed:  # its number may be another's by now
-            return
-        self._killed = True
-        self._socket.close()
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)  # its session's group has the same number
-        except (ProcessLookupError, PermissionError):  # already gone (macOS says PermissionError for a zombie)
-            self._process.kill()
-        self._process.wait()
+        self._end()
 
     def _read(self, size: int, deadline: float) -> bytes:
         parts = bytearray()
@@ -138,6 +132,17 @@ class Child:
         return ChildDied(f"process exited with code {code}")
 
 
+def _end(process: subprocess.Popen[bytes], connection: socket.socket, owner: int) -> None:
+    if os.getpid() != owner:  # a fork of the owner's process exits; the child is not its own
+        return
+    connection.close()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # its session's group has the same number
+    except (ProcessLookupError, PermissionError):  # already gone (macOS says PermissionError for a zombie)
+        process.kill()
+    process.wait()
+
+
 def serve(answer: Callable[[Any], bytes], fd: int) -> None:
     """The child's side: answers (`packed`) what comes in on the socket `fd` until the parent closes it or dies.
 
@@ -148,11 +153,15 @@ def serve(answer: Callable[[Any], bytes], fd: int) -> None:
         questions: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def listen() -> None:
-            with connection.makefile("rb") as stream:
-                while head := stream.read(_HEAD.size):
-                    body = stream.read(_HEAD.unpack(head)[0])
-                    questions.put(_unpacked(body))
-            os._exit(0)
+            try:
+                with connection.makefile("rb") as stream:
+                    while head := stream.read(_HEAD.size):
+                        body = stream.read(_HEAD.unpack(head)[0])
+                        questions.put(_unpacked(body))
+            except ConnectionResetError:  # it died with an answer unread
+                pass
+            finally:
+                os._exit(0)
 
         threading.Thread(target=listen, daemon=True).start()
         while True:

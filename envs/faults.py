@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, Literal, NoReturn
 
@@ -61,17 +62,8 @@ class Faulty(gymnasium.Wrapper[str, str, str, str]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._garbage() if kind == "garbage" else observation, float(reward), terminated, truncated, info
 
-    def drawn(self) -> Kind | None:
-        """What strikes the answer to the actions so far."""
-        at = self._random().random()
-        for kind in KINDS:
-            at -= getattr(self._faults, kind)
-            if at < 0:
-                return kind
-        return None
-
     def _strike(self) -> Kind | None:
-        match kind := self.drawn():
+        match kind := struck(self._faults, self._past):
             case "slow":
                 time.sleep(self._faults.slow_seconds)
             case "hang":
@@ -86,10 +78,21 @@ class Faulty(gymnasium.Wrapper[str, str, str, str]):
         return kind
 
     def _garbage(self) -> str:
-        return self._random("garbage").choice(GARBAGE)
+        return _random(self._faults, self._past, "garbage").choice(GARBAGE)
 
-    def _random(self, what: str = "") -> Random:
-        return Random(f"{self._faults.seed}/{what}/" + "\0".join(self._past))
+
+def struck(faults: Faults, past: Sequence[str]) -> Kind | None:
+    """What strikes the answer to `past`: the key of the task, and the actions so far."""
+    at = _random(faults, past, "kind").random()
+    for kind in KINDS:
+        at -= getattr(faults, kind)
+        if at < 0:
+            return kind
+    return None
+
+
+def _random(faults: Faults, past: Sequence[str], what: str) -> Random:
+    return Random(f"{faults.seed}/{what}/" + "\0".join(past))
 
 
 def _hang() -> NoReturn:

@@ -6,6 +6,7 @@ Gymnasium promises.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -30,8 +31,11 @@ def world_of_id(gym_id: str) -> type[TextEnv]:
     A `TextEnv` is given as it is; any other text environment is wrapped: its tasks are seeds, and it is held in a
     worker process. Raises UserError where Gymnasium does not know the id, or the environment does not speak text.
     """
+    module, _, bare = gym_id.rpartition(":")
     try:
-        spec = gymnasium.spec(gym_id)
+        if module:
+            importlib.import_module(module)
+        spec = gymnasium.spec(bare)
     except (gymnasium.error.Error, ImportError) as error:
         raise UserError(f"'{gym_id}' is no Gymnasium id: {error} Where a package registers it: package:ID.") from error
     ours = _own_class(spec)

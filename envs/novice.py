@@ -5,6 +5,7 @@ Knows the contract alone. Invariant: its actions depend on its seed and on what 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ EPISODES = 64
 
 
 class Novice:
-    """Takes one of the admissible actions, or a sample of the world's action space where none are listed.
+    """Takes one of the admissible actions; calls a tool where there are tools; else samples the action space.
 
     An `Expert` in form: `act` gives an empty thought and the action.
     """
@@ -31,8 +32,33 @@ class Novice:
     def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
         if actions := info.get("admissible"):
             return "", self._random.choice(sorted(actions))
+        if tools := [tool["function"] for tool in info.get("tools", ()) if "function" in tool]:
+            return "", self._call(self._random.choice(tools))
         examples: Sequence[str] = getattr(self._space, "examples", ())
         return "", self._random.choice(examples) if examples else self._letters()
+
+    def _call(self, tool: Mapping[str, Any]) -> str:
+        schema = tool.get("parameters", {})
+        needed = set(schema.get("required", ()))
+        properties = schema.get("properties", {}).items()
+        arguments = {name: self._value(kind) for name, kind in properties if name in needed}
+        return json.dumps({"name": tool["name"], "arguments": arguments})
+
+    def _value(self, schema: Mapping[str, Any]) -> Any:
+        """Something that a JSON Schema allows, as far as its type says."""
+        if choices := schema.get("enum"):
+            return self._random.choice(choices)
+        match schema.get("type", "string"):
+            case "integer" | "number":
+                return self._random.randint(1, 9)
+            case "boolean":
+                return self._random.random() < 0.5
+            case "array":
+                return [self._value(schema.get("items", {}))]
+            case "object":
+                return {}
+            case _:
+                return self._letters()
 
     def _letters(self) -> str:
         return "".join(self._random.choices("abcdefghijklmnopqrstuvwxyz", k=self._random.randint(1, 8)))

@@ -57,6 +57,20 @@ TABLE = (
         1,
         "maths problems with one graded answer: generated arithmetic, or a set such as gsm8k",
     ),
+    Known(
+        "office",
+        "harness.envs.mcp.office.world:OfficeWorld",
+        "harness/Office-v0",
+        16,
+        "errands in a small office over MCP tools: calendar, mail, files, orders",
+    ),
+    Known(
+        "mcp",
+        "harness.envs.mcp.world:MCP",
+        "harness/MCP-v0",
+        16,
+        "tasks over any MCP servers that a YAML file declares",
+    ),
     Known("echo", "harness.envs.echo:Echo", "harness/Echo-v0", 20, "repeat the word you are shown, a few times over"),
 )
 

@@ -19,7 +19,12 @@ def plain(action: str) -> str:
     >>> plain("`４２.`")
     '42'
     """
-    text = " ".join(unicodedata.normalize("NFKC", action).casefold().split())
-    while (shorter := text.strip(_AROUND).rstrip(_END)) != text:
+    text = action
+    while (shorter := _plainer(text)) != text:
         text = shorter
     return text
+
+
+def _plainer(text: str) -> str:
+    words = unicodedata.normalize("NFKC", text).casefold().split()
+    return " ".join(words).strip(_AROUND).rstrip(_END)

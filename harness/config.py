@@ -28,6 +28,10 @@ class EvalConfig:
     repeats: int = 1
     """Attempts at each task, each drawn with seeds of its own."""
     temperature: float = 1.0
+    price_in: float | None = None
+    """What an endpoint asks for a million tokens that it reads, in any currency."""
+    price_out: float | None = None
+    """The same for a million tokens that it writes."""
 
 
 class RunConfig(BaseModel):

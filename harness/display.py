@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -82,7 +83,7 @@ class Display:
         self._first = 0
         self._said = True
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> Self:
         if self.console.is_terminal:
             self._live = Live(self, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()

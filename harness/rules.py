@@ -53,7 +53,7 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
-    "algorithm.refusal_penalty": 0,
+    "trainer.ranks": 1,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
     "trainer.threads": 1,
@@ -61,11 +61,20 @@ AT_LEAST: dict[str, float] = {
     "trainer.keep": 1,
     "sync.interval": 1,
     "sync.offset": 0,
+    "sync.staleness": 0,
+    "explorer.oversample": 1,
+    "buffer.bound": 1,
+    "buffer.lease_seconds": 0,
+    "buffer.reward_seconds": 0,
+    "buffer.reuse": 1,
+    "buffer.keep": 1,
     "warmup.passes": 1,
     "warmup.batch_tokens": 1,
     "eval.n": 1,
     "eval.repeats": 1,
     "eval.temperature": 0,
+    "eval.price_in": 0,
+    "eval.price_out": 0,
     **{
         f"{section}.optimizer.{name}": 0
         for section in ("trainer", "warmup")
@@ -82,7 +91,10 @@ POSITIVE = (
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )
-AT_MOST: dict[str, float] = {"sampling.top_p": 1, "warmup.noise": 1}
+AT_MOST: dict[str, float] = {
+    "sampling.top_p": 1,
+    "warmup.noise": 1,
+}
 
 
 def value(config: RunConfig, path: str) -> Any:
@@ -101,7 +113,9 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
         yield from _training(config)
         if config.run.steps > 0:
             yield from _algorithm(config, given)
+            yield from _buffer(config, given)
         yield from _idle(config, given)
+        yield from _modes(config, given)
         yield from _engine(config, given)
     yield from _world(config)
     yield from _names(config)
@@ -162,6 +176,33 @@ def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     yield from presets.check(config.algorithm, config.explorer, config.trainer, config.sync, given=given)
 
 
+def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    buffer, groups, every = config.buffer, config.explorer.groups, config.trainer.checkpoint_every
+    own = ":" in buffer.strategy
+    if buffer.strategy not in ("fifo", "priority") and not own:
+        yield "buffer.strategy", str(UnknownName("strategy", buffer.strategy, ("fifo", "priority", "module:Class")))
+    if buffer.strategy == "priority" and not buffer.weights:
+        yield "buffer.weights", "priority needs at least one, such as {reward_std: 1.0}"
+    if buffer.strategy != "priority" and given("buffer.weights", "buffer.strategy"):
+        yield "buffer.weights", "would be ignored: only buffer.strategy=priority weighs utilities"
+    if not own and given("buffer.options", "buffer.strategy"):
+        yield "buffer.options", "would be ignored: they are for a strategy of your own (module:Class)"
+    if not 0 < buffer.reward_share <= 1:
+        yield "buffer.reward_share", f"must be greater than 0 and at most 1, not {buffer.reward_share!r}"
+    if buffer.bound is not None and buffer.bound < groups:
+        yield "buffer.bound", f"a batch of {groups} groups (explorer.groups) would never fit; make it larger"
+    if buffer.keep is not None and buffer.keep < every:
+        why = f"the newest checkpoint may be {every} steps back (trainer.checkpoint_every)"
+        yield "buffer.keep", f"{why}, and what was trained since then must still be there; make it larger"
+    if len({s.name for s in buffer.sources}) != len(buffer.sources):
+        yield "buffer.sources", "two of them have one name"
+    for i, source in enumerate(buffer.sources):
+        if not 0 < source.share <= 1:
+            yield f"buffer.sources.{i}.share", f"must be greater than 0 and at most 1, not {source.share!r}"
+    if (buffer.url or "").startswith("memory:") and config.run.place != "inline":
+        yield "buffer.url", "memory:// is one process's own, and run.place=ray has several; take ray://NAME, or inline"
+
+
 def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     """Settings that something else makes idle."""
     if config.warmup.episodes == 0:
@@ -175,10 +216,39 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         yield "env.faults.seed", "would be ignored: there are no faults"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
+    if config.trainer.engine == "local" and config.trainer.ranks > 1:
+        yield "trainer.ranks", "would be ignored: the local engine is one process; set trainer.engine=verl"
+    elif config.trainer.ranks > 1 and config.run.place == "inline":
+        yield "trainer.ranks", "several need processes of their own, and run.place=inline has one; set run.place=ray"
     for section in ("trainer", "warmup"):
         name, rate = f"{section}.optimizer.name", f"{section}.optimizer.adam_lr"
         if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):
             yield rate, "would be ignored: only optimizer.name=muon has a second rate"
+
+
+def _modes(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Numbers of `sync` that do not go together."""
+    sync = config.sync
+    if sync.staleness is None:
+        if sync.partial:
+            yield (
+                "sync.partial",
+                "would be ignored: without sync.staleness each batch has one version; set that, or false",
+            )
+    else:
+        if sync.offset and given("sync.offset", "sync.staleness"):
+            yield "sync.offset", "would be ignored: with sync.staleness explorers run ahead as far as that allows"
+        if config.explorer.oversample > 1:
+            yield (
+                "explorer.oversample",
+                "would be ignored: with sync.staleness no batch waits for its own tasks; leave it at 1",
+            )
+        if sync.interval > sync.staleness + 1:
+            yield (
+                "sync.interval",
+                f"explorers would hold weights {sync.interval - 1} steps old, and sync.staleness allows "
+                f"{sync.staleness}; make it at most {sync.staleness + 1}",
+            )
 
 
 ONLY_FOR: dict[str, tuple[str, ...]] = {
@@ -222,19 +292,23 @@ def _world(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
     from harness.agents.models.registry import ENGINES as SAMPLERS
-    from harness.agents.prompts import PROMPTS
+    from harness.agents.prompts import PROMPTS, prompt_of
     from harness.agents.registry import AGENTS
     from harness.rl.trainer.engine import ENGINES as TRAINERS
 
     tables: dict[str, Mapping[str, object]] = {
         "agent.name": AGENTS,
-        "agent.prompt": PROMPTS,
         "model.engine": SAMPLERS,
         "trainer.engine": TRAINERS,
     }
     for path, table in tables.items():
         if (name := value(config, path)) not in table:
             yield path, str(UnknownName("name", name, table))
+    if config.agent.prompt is not None or config.agent.name in PROMPTS:
+        try:
+            prompt_of(config.agent)
+        except UserError as e:
+            yield "agent.prompt", str(e)
     dtypes = ("float32", "bfloat16")
     if config.model.dtype not in dtypes:
         yield "model.dtype", str(UnknownName("type", config.model.dtype, dtypes))

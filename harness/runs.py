@@ -4,6 +4,8 @@
                 resolved.json     what depended on the machine: versions, commit, platform, cores
                 lock              held (flock) by the one process that writes here; holds its pid
                 buffer.db         experiences
+                weights/          what explorers started by hand play with (run.place=apart)
+                explorers/<n>/    their seats and what they played
                 metrics.jsonl     one line a step
                 tensorboard/
                 checkpoints/      initial, warmup, step-000010, ... in transformers format
@@ -36,11 +38,19 @@ from .config import RunConfig
 from .load import dump, reload
 
 RESERVED = frozenset({"latest", "evals"})
+SERVERS = ("postgresql", "redis", "rediss")
+"""Kinds of buffer that hold many runs."""
 
 
 def root() -> Path:
     """Folder that holds all runs: $HARNESS_RUNS, or `runs` in the working directory."""
     return Path(os.environ.get("HARNESS_RUNS") or "runs")
+
+
+def slug(text: str) -> str:
+    """Text as a part of a folder's name; a file of Python goes by its stem."""
+    text = Path(text).stem if text.endswith(".py") else text
+    return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
 
 
 @contextmanager
@@ -125,7 +135,14 @@ class RunFolder:
 
     @property
     def buffer_url(self) -> str:
-        return f"sqlite:///{(self.path / 'buffer.db').resolve()}"
+        """Where its experiences are: `buffer.url`, on a server under a name that no other run has had."""
+        url = self.config().buffer.url
+        if url is None:
+            return f"sqlite:///{(self.path / 'buffer.db').resolve()}"
+        own = f"{self.name}-{re.sub(r'[^0-9]', '', str(self.resolved()['started']))[:14]}"
+        if url.partition(":")[0] in SERVERS and "run=" not in url:
+            return f"{url}{'&' if '?' in url else '?'}run={own}"
+        return f"{url}{own}" if url in ("memory://", "ray://") else url
 
     @property
     def metrics(self) -> Path:
@@ -138,6 +155,14 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights"
+
+    @property
+    def explorers(self) -> Path:
+        return self.path / "explorers"
 
     @property
     def evals(self) -> Path:
@@ -272,8 +297,15 @@ def _try_lock(file: IO[str]) -> bool:
 def _fresh_name(env: str) -> str:
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(env).stem).strip("-.") or "run"
     base = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = (base if i == 1 else f"{base}-{i}" for i in range(1, 1000))
-    return next(n for n in names if not (root() / n).exists())
+    with writing(root()):
+        root().mkdir(parents=True, exist_ok=True)
+        for name in (base if i == 1 else f"{base}-{i}" for i in range(1, 1000)):
+            try:
+                (root() / name).mkdir()  # claims the name: another run may begin in the same second
+            except FileExistsError:
+                continue
+            return name
+    raise UserError(f"there are too many runs named {base}; choose a --name.")
 
 
 def _resolved() -> dict[str, Any]:

@@ -24,6 +24,7 @@ from . import machine
 from .config import RunConfig
 from .display import Display, duration, sparkline
 from .evaluate import evaluate, held_out
+from .leaderboard.guard import refuse_contamination
 from .players import of_checkpoint, open_player
 from .runs import RunFolder, writing
 from .show import draw, points, success_table
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 def train(config: RunConfig, run: RunFolder) -> None:
     """Train in `run`, a fresh folder or one that was left at any moment. Raises UserError."""
+    refuse_contamination(config)
     console = Console(highlight=False)
     # Idle OpenMP threads that spin would take the cores from the other processes of the run.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -99,10 +101,10 @@ class _Training:
         initial = self.run.checkpoint("initial")
         if "initial" not in self.run.labels():
             from harness.agents.models.tiny import make_tiny
-            from harness.agents.prompts import prompt
+            from harness.agents.prompts import prompt_of
 
             world = world_class(self.config.env.name)
-            told = prompt(self.config.agent.prompt).system.format(instructions=world.world.instructions)
+            told = prompt_of(self.config.agent).system.format(instructions=world.world.instructions)
             texts = [*world.texts(), *([told] if told else [])]  # what is told has words of its own
             make_tiny(initial, self.config.model.tiny, texts, self.config.run.seed)
         return initial
@@ -136,7 +138,6 @@ class _Training:
             self.display.update(len(losses), figures)
 
     async def _reinforce(self, place: Place, trainer: Handle, monitor: Monitor, base: Path, done: int) -> None:
-        from harness.rl.buffer.sql import SqlBuffer
         from harness.rl.loop import Loop
 
         config, run = self.config, self.run
@@ -152,20 +153,16 @@ class _Training:
             figures["tokens/s"] = f"{metrics['tokens_per_second']:,.0f}"
             self.display.update(version, figures)
 
-        buffer = SqlBuffer(run.buffer_url)
         loop = Loop(
             plan=config,
             folder=base,
             place=place,
             trainer=trainer,
             buffer_url=run.buffer_url,
-            buffer=buffer,
+            outlet=run.weights,
             report=report,
         )
-        try:
-            await loop.run(done)
-        finally:
-            buffer.close()
+        await loop.run(done)
 
 
 def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
@@ -181,6 +178,11 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
         ("model", model),
         ("warm-up", f"{config.warmup.episodes} episodes of {player}" if config.warmup.episodes else "none"),
         ("RL", f"{config.run.steps} steps of {config.algorithm.name}, {batch}"),
+        *(
+            [("start", f"{config.explorer.workers} x `harness explore {run.name}`, in other terminals")]
+            if config.run.place == "apart"
+            else []
+        ),
         ("time", config.run.about or "not measured for this recipe; the display shows what is left"),
         ("folder", str(run.path)),
     ]

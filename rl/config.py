@@ -18,8 +18,10 @@ class RunSection:
     """Reinforcement learning steps."""
     about: str = ""
     """How long the recipe was measured to take, and where; shown at the start."""
-    place: Literal["ray", "inline"] = "ray"
-    """ray: explorers and trainer in processes of their own; inline: all in this one, for debugging and tests."""
+    place: Literal["ray", "inline", "apart"] = "ray"
+    """ray: explorers and trainer in processes of their own; inline: all in this one, for debugging and tests; apart:
+    the trainer alone, beside explorers that are started by hand (`harness explore RUN`), here or on other machines
+    that see the run's folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +35,21 @@ class ExplorerConfig:
     max_steps: int | None = None
     """Actions of a training episode; None takes `agent.max_steps`. Fewer make hopeless episodes cheap."""
     workers: int = 1
-    """Explorers side by side, each a process with an engine of its own where Ray places them."""
+    """Explorers side by side, each a process with an engine of its own unless run.place is inline."""
+    oversample: float = 1.0
+    """Groups started for each group that a batch needs. Above 1 the first complete ones make the batch, and the rest
+    is given up and counted: no batch waits for its slowest tasks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceConfig:
+    """Another run's stored experiences, from which a share of every batch comes."""
+
+    name: str
+    url: str
+    """As `buffer.url`; it is only read from."""
+    share: float
+    """Of a batch's groups, rounded to whole ones; 1 trains on nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +57,31 @@ class BufferConfig:
     """Where experiences wait between explorer and trainer."""
 
     url: str | None = None
-    """Any SQLAlchemy SQLite URL; None keeps `buffer.db` in the run folder."""
+    """sqlite:///FILE, postgresql://..., redis://..., ray:// or memory://; None keeps `buffer.db` in the run folder.
+    Servers hold many runs (?run=NAME, by default this run's)."""
+    bound: int | None = None
+    """Groups that may wait for their first training step; explorers pause there. None sets no bound."""
+    lease_seconds: float = 600.0
+    """After this long a batch whose trainer is gone may be taken by another."""
+    reward_seconds: float | None = None
+    """How long a reward that comes later may take; the attempt is dropped and counted then. None waits for ever."""
+    reward_share: float = 1.0
+    """Share of a group's attempts whose reward must have come before it is trained on: 1 waits for the whole group,
+    less uses what is there (the rest is dropped and counted when the group is taken)."""
+    reuse: int | None = 1
+    """Steps that may train on the same group; None sets no limit."""
+    strategy: str = "fifo"
+    """fifo: what came first. priority: the highest weighted sum of `weights`. module:Class: a strategy of your own (see
+    rl/buffer/mixing.py)."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """{utility: weight} of priority: reward_mean, reward_std, version, length, uses, or what the trainer sets."""
+    options: dict[str, object] = field(default_factory=dict)
+    """Keywords for a strategy of your own."""
+    sources: tuple[SourceConfig, ...] = ()
+    """Other stores that batches are mixed from."""
+    keep: int | None = None
+    """Training steps after which trained and stale groups are deleted; None keeps them. Going back further than that
+    plays them again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +94,6 @@ class AlgorithmConfig:
     clip_high: float = 0.28
     normalize_std: bool = True
     """Divide a group's centred rewards by their deviation (GRPO) or not (Dr. GRPO)."""
-    refusal_penalty: float = 0.0
-    """Advantage that the tokens of a turn lose when the world refuses its action (or none can be read), against the
-    group's average turn; needs a world that tells (`refused` in info)."""
     kl: float = 0.0
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
@@ -75,6 +112,8 @@ class OptimizerConfig:
     """Learning rate (of Muon's matrices where name is muon)."""
     adam_lr: float | None = None
     """Learning rate of what Muon leaves to AdamW; None takes `lr`."""
+    vector_lr: float | None = None
+    """Learning rate of vectors (gains and biases); None takes that of AdamW's matrices."""
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.95)
     warmup_steps: int = 0
@@ -113,12 +152,19 @@ class TrainerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncConfig:
-    """When the explorer gets new weights."""
+    """Which policy version samples what. Without `staleness` each batch is sampled by exactly one version that
+    `interval` and `offset` fix; with it explorers take the newest weights there are and never wait for more."""
 
     interval: int = 1
     """Training steps between two updates of the explorer's weights."""
     offset: int = 0
     """Batches that the explorer may be ahead of the trainer: 0 is strictly on-policy, 1 is one-step-off."""
+    staleness: int | None = None
+    """Fully asynchronous: training steps that an experience may be older than the policy it trains, at most. Held to
+    before a task starts, when a group is taken and when it is trained."""
+    partial: bool = False
+    """With `staleness`: new weights come in the middle of episodes, and each token is tagged with the version that
+    sampled it. Otherwise an episode ends under the version it began with, and the explorer waits for that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,8 +56,7 @@ class Experience:
     logprobs: Floats
     """float32[L]: log-probability under the sampling policy; 0.0 where mask is False."""
     advantages: Floats | None = None
-    """float32[L]: what single turns have earned, where shaping says so (else None), until the algorithm has added its
-    own; 0.0 where mask is False."""
+    """float32[L], or None before the algorithm has judged it; 0.0 where mask is False."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers about the attempt: steps, seconds, drift."""
     lineage: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class Experience:
 
     def __post_init__(self) -> None:
         _aligned(self.tokens, self.mask, self.logprobs, self.advantages)
-        if np.any(self.logprobs[~self.mask] != 0.0):
+        if self.logprobs[~self.mask].any():
             raise ValueError(f"{self.key}: logprobs must be 0.0 where mask is False")
 
     def __len__(self) -> int:

@@ -1,54 +1,42 @@
-"""The loop of a run: batches are explored, then trained on, and the new weights go back.
+"""The loop of a run: explorers play, the trainer learns, and new weights go back.
 
-| who           | produces              | waits for                              | unblocked by           |
-|---------------|-----------------------|----------------------------------------|------------------------|
-| `_explore`    | batch s in the buffer | the version that must sample batch s   | `Synchronizer.publish` |
-| `_train`      | version s + 1         | batch s, whole                         | `_Explored.reach`      |
+| who               | produces                      | waits for                               | unblocked by         |
+|-------------------|-------------------------------|-----------------------------------------|----------------------|
+| `Explorer.run`, N | groups in the buffer          | a version that lets it go on; room      | `offer`; the trainer |
+| `_train`          | version s + 1, a checkpoint   | enough groups in the buffer for step s  | explorers            |
+| `_deliver`        | weights at one explorer after | a version that explorers get            | `_publish`           |
+|                   | the other                     |                                         |                      |
+| `_keep`, N        | an explorer that lives        | its end                                 | a kill               |
 
-Every mode is these two tasks and the numbers of `sync`. Knows no worlds, models or losses, nor where parts live.
-Invariants: batches are trained in order, each once; all that must survive is in the buffer and the checkpoints, so a
-run that is killed anywhere goes on from the newest checkpoint.
+Every mode is these tasks and the numbers of `sync`, `explorer.workers` and `run.place`; with place apart `_deliver`
+writes into a folder (sync/weights.py) that explorers started by hand read, and there is nobody to keep. Knows no
+worlds, models or losses, nor where parts live. Invariants: training steps are taken in order, each once; all that must
+survive is in the buffer and the checkpoints, so a run that is killed anywhere goes on from the newest checkpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.envs.errors import UserError
 
-from .buffer.base import Buffer
 from .config import Plan
 from .explorer.explorer import Explorer, figures
 from .place import Handle, PartDied, Place
-from .sync.synchronizer import Synchronizer, version_for
+from .sync.synchronizer import published, version_for
 
 Report = Callable[[int, Mapping[str, float]], None]
 """Hears (training steps done, metrics of that step)."""
 
 RESPAWNS = 5
-"""Times that a lost explorer process is replaced before the run stops."""
-
-
-class _Explored:
-    """How many leading batches are whole."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._changed = asyncio.Condition()
-
-    async def reach(self, count: int) -> None:
-        async with self._changed:
-            self.count = count
-            self._changed.notify_all()
-
-    async def wait(self, count: int) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.count >= count)
+"""Times that a lost explorer process is replaced between two training steps before the run stops."""
+FIRST_LOOK, LAST_LOOK = 0.004, 0.1
+"""Seconds between two looks for a batch: from, growing to."""
 
 
 @dataclass(kw_only=True)
@@ -61,8 +49,10 @@ class Loop:
     place: Place
     trainer: Handle
     buffer_url: str
-    buffer: Buffer
+    outlet: Path
+    """Where weights are written for explorers that are apart."""
     report: Report
+    explorers: list[Handle] = field(default_factory=list, init=False)
 
     async def run(self, done: int) -> None:
         """`done`: training steps in the trainer's present state.
@@ -71,81 +61,105 @@ class Loop:
         """
         if done >= self.plan.run.steps:
             return
-        self._sync = Synchronizer(self.plan.sync)
-        self._explored = _Explored(max(done, self.buffer.completed()))
-        self._metrics: dict[int, dict[str, float]] = {}
-        self._explorers = [self._spawn(i) for i in range(self.plan.explorer.workers)]
-        await self._sync.publish(done, self.trainer.refer("snapshot"))
-        tasks = [asyncio.create_task(self._explore()), asyncio.create_task(self._train(done))]
+        self._weights: dict[int, Any] = {}
+        self._delivered = [-1] * self.plan.explorer.workers
+        self._news = asyncio.Event()
+        self._respawns = 0
+        await self._publish(done)
+        tasks: list[Coroutine[Any, Any, None]] = [self._train(done), self._deliver()]
+        if self.plan.run.place != "apart":
+            self.explorers = [self._spawn(i) for i in range(self.plan.explorer.workers)]
+            tasks += [self._keep(i) for i in range(self.plan.explorer.workers)]
         try:
-            await _first_error(tasks)
+            await _first(tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for explorer in self._explorers:
+            for explorer in self.explorers:
                 explorer.kill()
-
-    def _spawn(self, index: int) -> Handle:
-        return self.place.put(Explorer, self.plan, self.folder, self.buffer_url, index, threads=self.plan.model.threads)
-
-    async def _explore(self) -> None:
-        held = [-1] * len(self._explorers)
-        for step in range(self._explored.count, self.plan.run.steps):
-            version, weights = await self._sync.weights(version_for(step, self.plan.sync))
-            began = time.monotonic()
-            parts = await _all(
-                [self._explore_part(i, step, version, weights, held) for i in range(len(self._explorers))]
-            )
-            self.buffer.complete(step)
-            self._metrics[step] = {"explore_seconds": time.monotonic() - began, **figures(parts)}
-            await self._explored.reach(step + 1)
-
-    async def _explore_part(
-        self, index: int, step: int, version: int, weights: Any, held: list[int]
-    ) -> dict[str, float]:
-        for respawns in range(RESPAWNS + 1):
-            explorer = self._explorers[index]
-            try:
-                if held[index] != version:
-                    await explorer.call("update", weights, version)
-                    held[index] = version
-                return {**await explorer.call("explore", step), "explorer_respawns": float(respawns)}
-            except PartDied as error:
-                died = error
-                held[index] = -1
-                self._explorers[index] = self._spawn(index)
-        raise UserError(
-            f"explorer {index} died {RESPAWNS + 1} times in batch {step}: {died}. "
-            "Most often this is want of memory: fewer `model.slots` or `explorer.workers` need less."
-        )
 
     async def _train(self, done: int) -> None:
         every, last = self.plan.trainer.checkpoint_every, self.plan.run.steps
         for step in range(done, last):
-            began = time.monotonic()
-            await self._explored.wait(step + 1)
-            waited = time.monotonic() - began
-            metrics = await self.trainer.call("train", step)
+            began, pause = time.monotonic(), FIRST_LOOK
+            while (metrics := await self.trainer.call("train", step)) is None:
+                await asyncio.sleep(pause)
+                pause = min(LAST_LOOK, 1.3 * pause)
             version = step + 1
-            if self._sync.wanted(version):
-                await self._sync.publish(version, self.trainer.refer("snapshot"))
+            waited = time.monotonic() - began - metrics["train_seconds"]
+            sums = [await self._figures(explorer) for explorer in self.explorers]
+            if published(version, self.plan.sync) or version == last:
+                await self._publish(version)
             if version % every == 0 or version == last:
                 await self.trainer.call("save", version)
-            self.report(version, {**metrics, **self._metrics.pop(step, {}), "train_wait_seconds": waited})
+            respawns, self._respawns = self._respawns, 0
+            extra = {"train_wait_seconds": waited, "explorer_respawns": float(respawns)}
+            self.report(version, {**metrics, **figures(sums), **extra})
+
+    async def _figures(self, explorer: Handle) -> dict[str, float]:
+        try:
+            sums: dict[str, float] = await explorer.call("figures")
+            return sums
+        except PartDied:
+            return {}
+
+    async def _publish(self, version: int) -> None:
+        """Have the weights ready for whoever gets them next."""
+        oldest = version_for(version, self.plan.sync) if self.plan.sync.staleness is None else version
+        if self.plan.run.place == "apart":
+            await self.trainer.call("publish", self.outlet, oldest)
+            return
+        self._weights[version] = self.trainer.refer("snapshot")
+        for old in [v for v in self._weights if v < oldest]:
+            del self._weights[old]
+        self._news.set()
+
+    async def _deliver(self) -> None:
+        """One explorer after the other, so that never all of them take new weights at once."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            for index in range(len(self.explorers)):
+                await self._bring(index)
+
+    async def _bring(self, index: int) -> None:
+        for version in sorted(self._weights):
+            if version > self._delivered[index] and version in self._weights:
+                self._delivered[index] = version
+                try:
+                    await self.explorers[index].call("offer", version, self._weights[version])
+                except PartDied:
+                    return  # `_keep` sees to it
+
+    async def _keep(self, index: int) -> None:
+        while True:
+            try:
+                await self.explorers[index].call("run")
+                return
+            except PartDied as error:
+                died = error
+            self._respawns += 1
+            if self._respawns > RESPAWNS:
+                raise UserError(
+                    f"explorers died {RESPAWNS + 1} times in one step: {died}. "
+                    "Most often this is want of memory: fewer `model.slots` or `explorer.workers` need less."
+                )
+            self.explorers[index] = self._spawn(index)
+            self._delivered[index] = -1
+            self._news.set()
+
+    def _spawn(self, index: int) -> Handle:
+        return self.place.put(Explorer, self.plan, self.folder, self.buffer_url, index, threads=self.plan.model.threads)
 
 
-async def _all(parts: Sequence[Any]) -> list[Any]:
-    """Results of all; the first failure ends the others and is raised as it is."""
+async def _first(parts: list[Coroutine[Any, Any, None]]) -> None:
+    """Until the first of the parts (the training) ends, or any fails; then the others are cancelled."""
     tasks = [asyncio.ensure_future(p) for p in parts]
-    await _first_error(tasks)
-    return [t.result() for t in tasks]
-
-
-async def _first_error(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    for task in done:
-        if error := task.exception():
-            for other in pending:
-                other.cancel()
-            raise error
+    running = set(tasks)
+    try:
+        while not tasks[0].done():
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

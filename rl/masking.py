@@ -18,12 +18,11 @@ from harness.agents.types import Trajectory, Turn
 from .experience import Experience, ExperienceGroup
 
 
-def experiences(trajectory: Trajectory, group: str, refusal_penalty: float = 0.0) -> list[Experience]:
+def experiences(trajectory: Trajectory, group: str) -> list[Experience]:
     """One experience of a trainable trajectory, or several where a turn restarts the stream, in order.
 
     Each carries the whole attempt's reward; its key is `<group>#<attempt>.<sequence>`. Observations follow the last
-    sampled id only where a later turn sent them. With a `refusal_penalty` the tokens of refused turns begin with an
-    advantage of minus that, those of others with 0. Raises ValueError where the trajectory is not trainable, or where a
+    sampled id only where a later turn sent them. Raises ValueError where the trajectory is not trainable, or where a
     stream does not begin with a prompt.
     """
     if not trajectory.trainable:
@@ -34,12 +33,12 @@ def experiences(trajectory: Trajectory, group: str, refusal_penalty: float = 0.0
     if trajectory.task_type:
         lineage["task_type"] = trajectory.task_type
     return [
-        _experience(turns, f"{group}#{trajectory.attempt}.{i}", group, trajectory, metrics, lineage, refusal_penalty)
+        _experience(turns, f"{group}#{trajectory.attempt}.{i}", group, trajectory, metrics, lineage)
         for i, turns in enumerate(streams)
     ]
 
 
-def group_of(group: str, trajectories: Sequence[Trajectory], refusal_penalty: float = 0.0) -> ExperienceGroup:
+def group_of(group: str, trajectories: Sequence[Trajectory]) -> ExperienceGroup:
     """All attempts of one group, in order of their numbers: trainable ones as experiences, others counted by outcome.
 
     Raises ValueError where there is no attempt, or where two attempts share a number or differ in their task.
@@ -52,7 +51,7 @@ def group_of(group: str, trajectories: Sequence[Trajectory], refusal_penalty: fl
     return ExperienceGroup(
         group=group,
         task_key=ordered[0].task.key,
-        experiences=tuple(chain.from_iterable(experiences(t, group, refusal_penalty) for t in ordered if t.trainable)),
+        experiences=tuple(chain.from_iterable(experiences(t, group) for t in ordered if t.trainable)),
         dropped=dict(Counter(t.outcome.value for t in ordered if not t.trainable)),
     )
 
@@ -77,13 +76,11 @@ def _experience(
     trajectory: Trajectory,
     metrics: dict[str, float],
     lineage: dict[str, str],
-    refusal_penalty: float,
 ) -> Experience:
     length = sum(len(t.prompt_tokens) + len(t.completion.tokens) for t in turns)
     tokens_L = np.empty(length, np.int32)
     mask_L = np.zeros(length, np.bool_)
     logprobs_L = np.zeros(length, np.float32)
-    advantages_L = np.zeros(length, np.float32)
     end = 0
     for turn in turns:
         start = end + len(turn.prompt_tokens)
@@ -92,9 +89,7 @@ def _experience(
         tokens_L[start:end] = turn.completion.tokens
         mask_L[start:end] = True
         logprobs_L[start:end] = turn.completion.logprobs
-        if turn.refused:
-            advantages_L[start:end] = -refusal_penalty
-    versions = [t.completion.version for t in turns]
+    versions = [v for t in turns for v in (t.completion.version, *t.completion.versions)]
     return Experience(
         key=key,
         task_key=trajectory.task.key,
@@ -105,7 +100,6 @@ def _experience(
         tokens=tokens_L,
         mask=mask_L,
         logprobs=logprobs_L,
-        advantages=advantages_L if refusal_penalty else None,
         metrics=metrics,
         lineage=lineage,
     )

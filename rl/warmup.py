@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.agents.chat import TokenChat
-from harness.agents.parse import write
 from harness.agents.registry import make
-from harness.agents.template import template_of
 from harness.agents.types import Completion
 from harness.envs.errors import UserError
 from harness.envs.novice import Novice
@@ -24,7 +22,7 @@ from harness.envs.registry import world_class
 
 from .config import Plan
 from .experience import Example
-from .explorer.curriculum import tasks_for
+from .explorer.curriculum import task_at
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,7 +43,7 @@ def demonstrations(plan: Plan, tokenizer: PreTrainedTokenizerBase, context: int)
     warmup, seed = plan.warmup, plan.run.seed
     world_type = world_class(plan.env.name)
     tasks = world_type.tasks(plan.env.split, **{**plan.env.options, **warmup.options})
-    chosen = iter(tasks_for(tasks, 0, warmup.episodes, seed + _OTHER_TASKS))
+    chosen = (task_at(tasks, i, seed + _OTHER_TASKS) for i in range(warmup.episodes))
     world, agent = world_type(), make(plan.agent, world_type.world)
     stages = []
     for number, stage in enumerate(warmup.stages):
@@ -73,8 +71,6 @@ def demonstrate(
 
     Raises UserError where slips are wanted and the player makes none.
     """
-    template = template_of(tokenizer)
-    end = next(iter(template.closers), tokenizer.eos_token_id)
     chat = TokenChat(tokenizer)
     tokens: list[int] = []
     mask: list[bool] = []
@@ -83,14 +79,16 @@ def demonstrate(
     slips: Any = getattr(expert, "slip", None)
     if noise and slips is None:
         raise UserError(f"the world '{world.world.id}' has no expert that makes slips. Set warmup.noise=0.")
-    chat.add(*agent.start(observation, info))
+    chat.add(*agent.start(observation, info, chat.offer))
+    template = chat.template
+    end = next(iter(template.closers), tokenizer.eos_token_id)
     for _ in range(turns):
         thought, action = expert.act(observation, info)
         slip = rng.random() < noise
         if slip:
             thought, action = slips(rng)
         chat.prompt()
-        text = write(thought, action)
+        text = template.begin(agent.write(thought, action))
         answer = (*template.encode_after(text), *(() if end is None else (end,)))
         tokens += [*chat.sent, *answer]
         mask += [False] * len(chat.sent) + [not slip] * len(answer)

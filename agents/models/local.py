@@ -113,6 +113,7 @@ class LocalModel:
         self._used = np.zeros(slots, np.int64)  # step in which it was last active
         self._ids = np.zeros((slots, self.context), np.int64)
         self._logprobs = np.zeros((slots, self.context), np.float64)
+        self._versions = np.zeros((slots, self.context), np.int64)
         self._known = np.zeros(slots, np.int64)  # tokens of the stream so far
         self._cached = np.zeros(slots, np.int64)  # how many of them are in the cache
         self._start = np.zeros(slots, np.int64)  # length of the prompt
@@ -142,7 +143,8 @@ class LocalModel:
         )
 
     async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
-        """Sample an answer; `version` of the completion is the one that sampled its last token.
+        """Sample an answer; `version` of the completion is the one that sampled its last token,
+        `versions` tells them apart where weights came in the middle.
 
         Raises ContextFull where the prompt leaves no room, ModelError on ids outside the vocabulary and where the
         forward fails.
@@ -325,13 +327,15 @@ class LocalModel:
             return
         span = slice(int(self._start[row]), int(self._known[row]))
         tokens = self._ids[row, span].tolist()
+        versions = self._versions[row, span].tolist()
         request.answer.set_result(
             Completion(
                 tokens=tuple(tokens),
                 logprobs=tuple(self._logprobs[row, span].tolist()),
                 text=str(self.tokenizer.decode(tokens, skip_special_tokens=True)) if self.tokenizer else "",
                 finish=finish,
-                version=self.version,
+                version=versions[-1] if versions else self.version,
+                versions=tuple(versions) if len(set(versions)) > 1 else (),
             )
         )
 
@@ -360,6 +364,7 @@ class LocalModel:
                 raise ModelError(f"'{self.name}' (version {self.version}) gave probabilities that are not numbers")
             self._ids[sampled, at] = tokens
             self._logprobs[sampled, at] = logprobs
+            self._versions[sampled, at] = self.version
             self._known[sampled] += 1
         self.stats.steps += 1
         self.stats.sampled += len(sampled)

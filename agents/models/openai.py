@@ -2,15 +2,17 @@
 
 Without a tokenizer it is a text endpoint: chat completions, nothing to train on. With one, the server must be vLLM (or
 answer as it does): the prompt goes as token ids to the completions endpoint, and sampled ids and logprobs come back.
-Invariant: the API key comes from the environment and appears in no message.
+Plain HTTP by aiohttp: the official client spends several milliseconds of CPU a call once hundreds are in flight (see
+benchmarks/eval.py). Invariant: the API key comes from the environment and appears in no message.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-import openai
+import aiohttp
 
 from harness.envs.errors import UserError
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 KEY = "OPENAI_API_KEY"
 """Environment variable that holds the key; servers of one's own seldom ask for one."""
+HOME = "https://api.openai.com/v1"
 
 _TOO_LONG = ("context_length_exceeded", "context length", "maximum context", "maximum model length", "too many tokens")
 
@@ -32,7 +35,8 @@ class OpenAIModel:
 
     `context` is the server's limit. vLLM reports logprobs before temperature and top_p unless it is started with
     `--logprobs-mode processed_logprobs`; train on a temperature other than 1 only with that. A failed call is not
-    tried again here: the player does it, and counts. Raises UserError where no key is set and none can be done without.
+    tried again here, and none is given up for being late: the player does both, and counts. All calls come from one
+    event loop. Raises UserError where no key is set and none can be done without.
     """
 
     def __init__(
@@ -50,68 +54,61 @@ class OpenAIModel:
         if not self._key and base_url is None:
             raise UserError(f"no API key: set the environment variable {KEY}, or give the base_url of your own server.")
         self._own = base_url is not None
-        self._where = base_url or "api.openai.com"
+        self._where = (base_url or HOME).rstrip("/")
+        self._session: aiohttp.ClientSession | None = None
         # An answer ends with the token that completed its stop string, and its text says so too.
         self._extra: dict[str, Any] = {"return_token_ids": True, "include_stop_str_in_output": True}
-        self._client = openai.AsyncOpenAI(api_key=self._key or "none", base_url=base_url, max_retries=0)
 
     async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
-        try:
-            return await (self._text(prompt, sampling) if self.tokenizer is None else self._tokens(prompt, sampling))
-        except openai.APITimeoutError as error:
-            raise ModelError(f"{self._where} did not answer in time") from error
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            raise ModelError(f"cannot reach {self._where}: {self._line(str(cause) or type(cause).__name__)}") from error
-        except openai.APIStatusError as error:
-            said = self._line(error.message)
-            if error.status_code in (400, 413, 422) and any(sign in said.lower() for sign in _TOO_LONG):
-                raise ContextFull(said) from error
-            raise ModelError(f"{self._where} answered {error.status_code}: {said}") from error
-        except openai.OpenAIError as error:
-            raise ModelError(f"{self._where}: {self._line(str(error))}") from error
+        return await (self._text(prompt, sampling) if self.tokenizer is None else self._tokens(prompt, sampling))
 
     def release(self, session: str) -> None:
         """The server manages its own cache."""
 
     async def close(self) -> None:
-        await self._client.close()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
     async def _text(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        longest: dict[str, Any] = {"max_tokens" if self._own else "max_completion_tokens": sampling.max_tokens}
-        answer = await self._client.chat.completions.create(
-            model=self.name,
-            messages=[{"role": m.role, "content": m.content} for m in prompt.messages],  # type: ignore[misc]  # by role
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            seed=openai.omit if sampling.seed is None else sampling.seed,
-            stop=list(sampling.stop) or openai.omit,
-            **longest,
-        )
+        body: dict[str, Any] = {
+            "model": self.name,
+            "messages": [{"role": m.role, "content": m.content} for m in prompt.messages],
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens" if self._own else "max_completion_tokens": sampling.max_tokens,
+            **_given(sampling),
+        }
+        answer = await self._ask("/chat/completions", body)
         choice = self._only(answer)
+        try:
+            text = choice["message"]["content"]
+            assert text is None or isinstance(text, str)
+        except (KeyError, TypeError, AssertionError):
+            raise ModelError(f"{self._where} answered without a text: is it an OpenAI-compatible endpoint?") from None
         return Completion(
             tokens=(),
             logprobs=(),
-            text=choice.message.content or "",
-            finish=_finish(choice.finish_reason),
+            text=text or "",
+            finish=_finish(choice.get("finish_reason")),
             version=self.version,
+            usage=_usage(answer),
         )
 
     async def _tokens(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        answer = await self._client.completions.create(
-            model=self.name,
-            prompt=list(prompt.tokens),
-            max_tokens=sampling.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            seed=openai.omit if sampling.seed is None else sampling.seed,
-            logprobs=0,
-            stop=list(sampling.stop) or openai.omit,
-            extra_body=self._extra,
-        )
-        choice = self._only(answer)
-        tokens = getattr(choice, "token_ids", None)
-        logprobs = choice.logprobs.token_logprobs if choice.logprobs else None
+        body: dict[str, Any] = {
+            "model": self.name,
+            "prompt": list(prompt.tokens),
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "logprobs": 0,
+            **_given(sampling),
+            **self._extra,
+        }
+        choice = self._only(await self._ask("/completions", body))
+        tokens = choice.get("token_ids")
+        logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
         if tokens is None or logprobs is None or len(tokens) != len(logprobs) or None in logprobs:
             raise ModelError(
                 f"{self._where} gives no token ids with logprobs (return_token_ids): it must be vLLM, or be used "
@@ -120,14 +117,45 @@ class OpenAIModel:
         return Completion(
             tokens=tuple(tokens),
             logprobs=tuple(map(float, logprobs)),
-            text=choice.text,
-            finish=_finish(choice.finish_reason),
+            text=str(choice.get("text") or ""),
+            finish=_finish(choice.get("finish_reason")),
             version=self.version,
         )
 
-    def _only(self, answer: Any) -> Any:
-        choices = getattr(answer, "choices", None)
-        if not choices:
+    async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send, and give the answer's JSON object. Raises ModelError, ContextFull."""
+        if self._session is None:
+            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # how many are in flight is the player's business
+                timeout=aiohttp.ClientTimeout(total=None),
+                headers=headers,
+                trust_env=True,
+            )
+        try:
+            async with self._session.post(self._where + path, json=body) as response:
+                raw = await response.read()
+        except TimeoutError as error:
+            raise ModelError(f"{self._where} did not answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            why = self._line(str(error) or type(error).__name__)
+            raise ModelError(f"cannot reach {self._where}: {why}") from error
+        if response.status >= 400:
+            said = self._line(_complaint(raw))
+            if response.status in (400, 413, 422) and any(sign in said.lower() for sign in _TOO_LONG):
+                raise ContextFull(said)
+            raise ModelError(f"{self._where} answered {response.status}: {said}")
+        try:
+            answer = json.loads(raw)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ModelError(f"{self._where} answered without JSON: is it an OpenAI-compatible endpoint?")
+        return answer
+
+    def _only(self, answer: dict[str, Any]) -> dict[str, Any]:
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             raise ModelError(f"{self._where} answered without a choice: is it an OpenAI-compatible endpoint?")
         return choices[0]
 
@@ -135,6 +163,32 @@ class OpenAIModel:
         """One line of at most 300 characters, without the key."""
         shown = text.replace(self._key, "***") if self._key else text
         return " ".join(shown.split())[:300]
+
+
+def _complaint(raw: bytes) -> str:
+    """What an error's body says: OpenAI's form, FastAPI's, or the text as it is."""
+    text = raw.decode(errors="replace")
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return text
+    for key in ("error", "message", "detail"):
+        if isinstance(said, dict) and key in said:
+            said = said[key]
+    return said if isinstance(said, str) else text
+
+
+def _usage(answer: dict[str, Any]) -> tuple[int, int] | None:
+    match answer.get("usage"):
+        case {"prompt_tokens": int(read), "completion_tokens": int(written)}:
+            return read, written
+    return None
+
+
+def _given(sampling: Sampling) -> dict[str, Any]:
+    """What is left out of a request where it was not asked for."""
+    seed: dict[str, Any] = {} if sampling.seed is None else {"seed": sampling.seed}
+    return seed | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
 
 def _finish(reason: str | None) -> Literal["stop", "length", "abort"]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from harness.envs.base import Expert, Task, TextEnv
 
 Script = Callable[[Prompt, Sampling, str], str]
-"""From prompt, sampling and session to the answer's text; may raise what a model may raise."""
+"""From prompt, sampling and session to the answer's text; may raise what a model may raise. Where it has a method
+`release(session)`, that is called when the episode is over."""
 
 LOGPROB = -0.5
 """What every token of a scripted answer is said to have been drawn with."""
@@ -54,13 +55,16 @@ class ScriptedModel:
         self._encoded: dict[str, tuple[tuple[int, ...], tuple[float, ...]]] = {}
 
     @classmethod
-    def expert(cls, world: type[TextEnv], tasks: Iterable[Task], **options: Any) -> ScriptedModel:
+    def expert(
+        cls, world: type[TextEnv], tasks: Iterable[Task], *, say: Callable[[str, str], str] = write, **options: Any
+    ) -> ScriptedModel:
         """Answers as the world's own expert does, for these tasks. Raises UserError where the world has none.
 
-        The expert sees a second world of this process that is stepped beside the played one. `options` as above.
+        The expert sees a second world of this process that is stepped beside the played one. `say` is how the agent
+        writes a thought and an action (`Agent.write`); `options` as above.
         """
         name = f"{world.world.id}-expert"
-        return cls(_Experts(world, {task.key: task for task in tasks}), **{"name": name, **options})
+        return cls(_Experts(world, {task.key: task for task in tasks}, say), **{"name": name, **options})
 
     async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         if self._seconds:
@@ -78,8 +82,9 @@ class ScriptedModel:
 
     def release(self, session: str) -> None:
         self._said.pop(session, None)
-        if isinstance(self._script, _Experts):
-            self._script.release(session)
+        forget = getattr(self._script, "release", None)  # a script may keep something for each session
+        if forget is not None:
+            forget(session)
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -107,8 +112,8 @@ class ScriptedModel:
 class _Experts:
     """One expert and one world for each session; as a script."""
 
-    def __init__(self, world: type[TextEnv], tasks: Mapping[str, Task]) -> None:
-        self._world, self._tasks = world, tasks
+    def __init__(self, world: type[TextEnv], tasks: Mapping[str, Task], say: Callable[[str, str], str]) -> None:
+        self._world, self._tasks, self._say = world, tasks, say
         self._playing: dict[str, tuple[TextEnv, Expert, str, dict[str, Any]]] = {}
 
     def __call__(self, prompt: Prompt, sampling: Sampling, session: str) -> str:
@@ -126,7 +131,7 @@ class _Experts:
         thought, action = expert.act(observation, info)
         observation, _, _, _, info = world.step(action)
         self._playing[session] = world, expert, observation, info
-        return write(thought, action)
+        return self._say(thought, action)
 
     def release(self, session: str) -> None:
         playing = self._playing.pop(session, None)

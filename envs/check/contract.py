@@ -105,14 +105,14 @@ def _wrapped(subject: Subject) -> Iterator[Finding]:
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "admissible": lambda v: _is_list(v) and all(isinstance(a, str) for a in v),
-    "tools": lambda v: _is_list(v) and all(isinstance(t, Mapping) and isinstance(t.get("name"), str) for t in v),
+    "tools": lambda v: _is_list(v) and all(_is_tool(t) for t in v),
     "progress": lambda v: isinstance(v, (int, float)) and 0 <= v <= 1,
     "task_type": lambda v: isinstance(v, str),
     "refused": lambda v: isinstance(v, bool),
 }
 _MEANT = {
     "admissible": "a list of texts",
-    "tools": "a list of mappings with a name",
+    "tools": 'a list of {"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}',
     "progress": "a number from 0 to 1",
     "task_type": "a text",
     "refused": "True or False",
@@ -121,6 +121,13 @@ _MEANT = {
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_tool(value: object) -> bool:
+    match value:
+        case {"type": "function", "function": {"name": str(), "parameters": Mapping()}}:
+            return True
+    return False
 
 
 def _info(subject: Subject) -> Iterator[Finding]:

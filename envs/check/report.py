@@ -85,7 +85,7 @@ class Report:
             "",
             self.badge(),
             "",
-            f"{self.description}. Version {self.edition}, isolation {self.isolation}; judged by harness {self.harness}.",
+            f"{self.description}. Version {self.edition}, isolation {self.isolation}; judge: harness {self.harness}.",
             "",
             "| check | verdict | what |",
             "|---|---|---|",

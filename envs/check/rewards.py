@@ -92,7 +92,7 @@ def _bad_sums(world: TextEnv, task: Task, actions: tuple[str, ...], low: float, 
             _, reward, terminated, truncated, _ = step(world, action)
         except GraderError:
             return
-        total += float(reward)
+        total += reward
         if not math.isfinite(total):
             yield f"a reward of {reward} is not finite ({task.key})"
         elif not low - SLACK <= total <= high + SLACK:
@@ -111,7 +111,7 @@ def _earned(world: TextEnv, task: Task, actions: tuple[str, ...] | Callable[[str
             observation, reward, terminated, truncated, _ = step(world, action)
         except GraderError:
             break
-        total += float(reward)
+        total += reward
         if terminated or truncated:
             break
     return total
@@ -211,8 +211,12 @@ def _of_expert(world: TextEnv, task: Task, spell: Callable[[str], str]) -> float
     if expert is None:
         return None
     for _ in range(world.world.max_steps):
-        observation, reward, terminated, truncated, info = step(world, spell(expert.act(observation, info)[1]))
-        total += float(reward)
+        try:
+            action = expert.act(observation, info)[1]
+        except Exception:  # the expert's boundary: after a spelling that did not count it may know no further
+            break
+        observation, reward, terminated, truncated, info = step(world, spell(action))
+        total += reward
         if terminated or truncated:
             break
     return total

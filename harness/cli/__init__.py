@@ -15,7 +15,7 @@ import typer
 from harness.envs.errors import UserError
 
 from .. import __version__
-from . import boards, doctor, evaluation, runs, training, worlds
+from . import boards, doctor, evaluation, rewards, runs, training, worlds
 from .options import complain
 
 app = typer.Typer(
@@ -29,11 +29,13 @@ app = typer.Typer(
 )
 app.command()(training.train)
 app.command()(training.resume)
+app.command()(training.explore)
 app.command("eval")(evaluation.evaluate)
 app.command()(evaluation.compare)
 app.command()(runs.runs)
 app.command()(runs.show)
-app.command()(boards.board)
+app.command()(rewards.rewards)
+app.add_typer(boards.app, name="leaderboard")
 app.add_typer(worlds.app, name="env")
 app.add_typer(doctor.app, name="doctor")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,8 +21,15 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _absolute(env: str | None) -> str | None:
+    """A file by its whole path: the run that is made of it may go on from another folder."""
+    return str(Path(env).expanduser().resolve()) if env is not None and env.endswith(".py") else env
+
+
 _WORLD = "A world from `harness env list`, a .py file, or a Gymnasium id."
-Env = Annotated[str | None, typer.Option("--env", "-e", help=_WORLD)]
+Env = Annotated[str | None, typer.Option("--env", "-e", help=_WORLD, callback=_absolute)]
 World = Annotated[str, typer.Argument(metavar="ENV", help=_WORLD)]
 Recipe = Annotated[str | None, typer.Option(help="Recipe by short name (alfworld/tiny), or a .yaml file.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")]

@@ -1,4 +1,4 @@
-"""`harness train` and `harness resume`."""
+"""`harness train`, `harness resume` and `harness explore`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ def resume(run: Run = "latest") -> None:
 
     folder = find(run)
     _run_training(folder.name, lambda: _train_module().resume(folder))
+
+
+def explore(run: Run = "latest") -> None:
+    """Play for a run whose trainer runs elsewhere (run.place=apart); start as many as explorer.workers says."""
+    from ..explore import explore as play_for
+    from ..runs import find
+
+    folder = find(run)
+    with interruptible(f"Start another one with `harness explore {folder.name}`."):
+        play_for(folder)
 
 
 def _train_module() -> Any:

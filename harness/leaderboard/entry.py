@@ -2,6 +2,7 @@
 
     record.json           everything that moves the score, written before the first episode is played
     trajectories.jsonl    one attempt a line, appended and flushed as it ends; packed to .jsonl.gz at the end
+    tokenizer.json.gz     what the ids mean, where there are any and it is small (see tokens.py)
     sessions.jsonl        where and when it was played, one line a sitting
     scores.json           the figures, and SHA-256 digests of the other files; its presence says "finished"
 
@@ -19,21 +20,33 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from harness.agents.config import AgentConfig
+from harness.agents.prompts import prompt_of
 from harness.agents.types import Trajectory
 from harness.envs.errors import UserError
 
+from . import tokens
+from .intake import digest, read_objects, unpacked_lines
 from .score import Result, Scores, as_json, result_of, score
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from harness.envs.base import WorldSpec
+
 _TRAJECTORY = TypeAdapter(Trajectory)
+
+PACKED = "trajectories.jsonl.gz"
+SIGNED = ("record.json", "sessions.jsonl", PACKED, tokens.NAME)
 
 _SINCE = {"repeats": 1, "grader_version": "1"}
 """Fields that came later, with what they were before: left out of a digest there, so that old digests stand."""
@@ -120,14 +133,19 @@ class Entry:
         return (self.path / "scores.json").is_file()
 
     def trajectories(self) -> Iterator[Trajectory]:
-        """Every attempt: in the order of tasks and numbers where finished, else as they ended."""
-        packed, plain = self.path / "trajectories.jsonl.gz", self.path / "trajectories.jsonl"
+        """Every attempt: in the order of tasks and numbers where finished, else as they ended.
+
+        Raises UserError where a file is damaged, or made to grow beyond all bounds when it is read.
+        """
+        packed, plain = self.path / PACKED, self.path / "trajectories.jsonl"
         if packed.is_file():
-            with gzip.open(packed, "rb") as lines:
-                yield from (_TRAJECTORY.validate_json(line) for line in lines)
+            for i, line in enumerate(unpacked_lines(packed), start=1):
+                yield _read(line, f"{packed}, line {i}")
         elif plain.is_file():
             with plain.open("rb") as lines:
-                yield from (_TRAJECTORY.validate_json(line) for line in lines if line.endswith(b"\n"))
+                for i, line in enumerate(lines, start=1):
+                    if line.endswith(b"\n"):
+                        yield _read(line, f"{plain}, line {i}")
 
     def scores(self) -> Scores:
         """Computed from the trajectories, never read from a file."""
@@ -136,12 +154,49 @@ class Entry:
     def sessions(self) -> list[dict[str, Any]]:
         """Where and when it was played."""
         path = self.path / "sessions.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+        return read_objects(path) if path.is_file() else []
+
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The one that lies here, or None. Raises UserError where it cannot be read."""
+        return tokens.unpack(self.path / tokens.NAME) if (self.path / tokens.NAME).is_file() else None
 
 
 def entries(folder: Path) -> list[Entry]:
     """Every finished entry in a folder, at any depth, in the order of their paths."""
     return [e for p in sorted(folder.rglob("record.json")) if (e := Entry(p.parent)).finished]
+
+
+def copy(entry: Entry, folder: Path) -> Entry:
+    """A finished entry without its logprobs, which are most of its bytes and in no figure, in a new folder.
+
+    Raises UserError where the folder is there already.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} is there already. Choose another name (--name).")
+    part = folder.with_name(f".{folder.name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    for name in ("record.json", "sessions.jsonl", tokens.NAME):
+        if (entry.path / name).is_file():
+            _write(part / name, (entry.path / name).read_bytes())
+    with _whole(part / PACKED) as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as pack:
+        for trajectory in entry.trajectories():
+            pack.write(_line(_lean(trajectory)))
+    sign(part, entry.scores())
+    part.replace(folder)
+    return Entry.open(folder)
+
+
+def sign(folder: Path, scores: Scores) -> None:
+    """Write the figures, with the digests of all other files."""
+    digests = {p.name: digest(p) for p in sorted(folder.iterdir()) if p.name in SIGNED}
+    _write(folder / "scores.json", json.dumps({**as_json(scores), "digests": digests}, indent=2).encode() + b"\n")
+
+
+def prompt_hash(agent: AgentConfig, world: WorldSpec) -> str:
+    """SHA-256 over all that an agent is told in a world before it sees anything of a task. Raises UserError."""
+    template = prompt_of(agent)
+    text = "\0".join((template.system, template.opening, template.tools, world.instructions))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class EntryWriter:
@@ -204,18 +259,24 @@ class EntryWriter:
             raise ValueError(f"{len(missing)} attempts have not been played, number {number} at {task} among them")
         self._file.close()
         path = self.entry.path
-        packed = path / "trajectories.jsonl.gz"
-        with _whole(packed) as f, self._plain.open("rb") as lines, gzip.GzipFile("", "wb", 6, f, mtime=0) as pack:
+        with (
+            _whole(path / PACKED) as f,
+            self._plain.open("rb") as lines,
+            gzip.GzipFile("", "wb", 6, f, mtime=0) as pack,
+        ):
             for key in self._record.attempts():
                 offset, length = self._lines[key]
                 lines.seek(offset)
                 pack.write(lines.read(length))
-        signed = [p for n in ("record.json", "sessions.jsonl", packed.name) if (p := path / n).is_file()]
-        digests = {p.name: _digest(p) for p in signed}
-        scores = score(self.done[key] for key in self._record.attempts())
-        _write(path / "scores.json", json.dumps({**as_json(scores), "digests": digests}, indent=2).encode() + b"\n")
+        sign(path, score(self.done[key] for key in self._record.attempts()))
         self._plain.unlink()
         return self.entry
+
+    def keep(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
+        """Put the tokenizer beside the ids, where there is one and it is small enough."""
+        path = self.entry.path / tokens.NAME
+        if tokenizer is not None and not path.is_file() and (data := tokens.pack(tokenizer)) is not None:
+            _write(path, data)
 
     def _same_record(self) -> None:
         there = self.entry.record
@@ -252,6 +313,18 @@ def _key(trajectory: Trajectory) -> tuple[str, int]:
     return trajectory.task.id, trajectory.attempt
 
 
+def _read(line: bytes, where: str) -> Trajectory:
+    try:
+        return _TRAJECTORY.validate_json(line)
+    except ValidationError as e:
+        raise UserError(f"{where}: no attempt of this version: {_first(e)}") from None
+
+
+def _lean(trajectory: Trajectory) -> Trajectory:
+    turns = (replace(turn, completion=replace(turn.completion, logprobs=())) for turn in trajectory.turns)
+    return replace(trajectory, turns=tuple(turns))
+
+
 def _line(trajectory: Trajectory) -> bytes:
     return to_json(trajectory, inf_nan_mode="strings", fallback=dict) + b"\n"  # fallback: read-only mappings
 
@@ -270,11 +343,6 @@ def _whole(path: Path) -> Iterator[IO[bytes]]:
         f.flush()
         os.fsync(f.fileno())
     part.replace(path)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def _first(e: ValidationError) -> str:

@@ -71,7 +71,8 @@ class Scores:
     turns: Figure | None = None
     """Answers an episode took."""
     prompt: Figure | None = None
-    """Tokens an episode sent beside the sampled ones, each counted once."""
+    """Tokens an episode sent beside the sampled ones, each counted once; for a text endpoint, as often as it read them
+    (which is what is paid for)."""
     sampled: Figure | None = None
     """Tokens an episode sampled."""
     by_type: dict[str, Proportion] = field(default_factory=dict)
@@ -146,8 +147,8 @@ def result_of(trajectory: Trajectory, success_at: float) -> Result:
         success=succeeded(trajectory, success_at),
         reward=trajectory.reward,
         steps=len(turns),
-        prompt_tokens=sum(len(t.prompt_tokens) for t in turns),
-        sampled_tokens=sum(len(t.completion.tokens) for t in turns),
+        prompt_tokens=sum(len(t.prompt_tokens) or (t.completion.usage or (0, 0))[0] for t in turns),
+        sampled_tokens=sum(len(t.completion.tokens) or (t.completion.usage or (0, 0))[1] for t in turns),
     )
 
 
@@ -183,9 +184,14 @@ def proportion(scored: Iterable[Result]) -> Proportion:
     for r in scored:
         tries[r.task] += 1
         wins[r.task] += r.success
-    n, repeated = tries.total(), len(tries) < tries.total()
-    size = stats.effective_size([wins[t] for t in tries], list(tries.values())) if repeated else None
-    return Proportion(successes=wins.total(), n=n, effective=size)
+    return pooled(wins, tries)
+
+
+def pooled(wins: Mapping[str, int], tries: Mapping[str, int]) -> Proportion:
+    """Successes of all attempts, from those of each task."""
+    n = sum(tries.values())
+    size = stats.effective_size([wins[t] for t in tries], list(tries.values())) if len(tries) < n else None
+    return Proportion(successes=sum(wins.values()), n=n, effective=size)
 
 
 Tasks = Mapping[str, Sequence[Result]]
@@ -207,7 +213,7 @@ def _mean(tasks: Tasks, value: Callable[[Result], float]) -> Figure | None:
 
 
 def _over_tasks(values: Sequence[float]) -> Figure:
-    return Figure(value=fmean(values), interval=stats.ratio_interval(values, [1] * len(values)), n=len(values))
+    return Figure(value=fmean(values), interval=stats.share_interval(values), n=len(values))
 
 
 def _macro(parts: Iterable[Proportion]) -> Figure:

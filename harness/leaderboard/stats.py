@@ -78,12 +78,25 @@ def clustered(wins_T: Sequence[float], tries_T: Sequence[float], confidence: flo
     return wilson(sum(wins_T) / tries * size, size, confidence) if tries else (0.0, 1.0)
 
 
+def share_interval(values_T: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Wilson's interval of the mean of values within 0 to 1, with the sample size that their variance leaves.
+
+    The effective size is m (1 - m) over the variance of the mean, at least the number of values; that where they are
+    all the same. (0, 1) for none.
+    """
+    values = _floats(values_T)
+    n, mean = len(values), float(values.mean()) if len(values) else 0.0
+    variance = float(values.var(ddof=1)) / n if n > 1 else 0.0
+    size = max(float(n), mean * (1 - mean) / variance) if variance > 0 else float(n)
+    return wilson(min(mean, 1.0) * size, size, confidence)
+
+
 def ratio_interval(sums_T: Sequence[float], counts_T: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Interval of sum over count, by the studentized bootstrap over tasks (Efron 1979; Hall 1988).
 
     One count a task gives the interval of a mean. Tasks whose values are all 0 or 1 are a proportion and go to
     `clustered`, so that a row of equal ones does not pretend to certainty; any other constant has an interval of no
-    width. Returns (nan, nan) for fewer than two tasks.
+    width. No bound lies outside of the tasks' own values. Returns (nan, nan) for fewer than two tasks.
     """
     sums, counts = _floats(sums_T), _floats(counts_T)
     kept = counts > 0
@@ -107,7 +120,9 @@ def ratio_interval(sums_T: Sequence[float], counts_T: Sequence[float], confidenc
         errors = np.sqrt((residuals**2).sum(1) / c.mean(1) ** 2 / (n * (n - 1)))
         ts.append((means - centre) / np.maximum(errors, error * 1e-3))
     low_t, high_t = np.quantile(np.concatenate(ts), [(1 + confidence) / 2, (1 - confidence) / 2])
-    return centre - float(low_t) * error, centre - float(high_t) * error
+    own = sums / counts
+    low, high = centre - float(low_t) * error, centre - float(high_t) * error
+    return max(low, float(own.min())), min(high, float(own.max()))
 
 
 def combined(parts: Sequence[tuple[float, Interval]]) -> tuple[float, Interval]:

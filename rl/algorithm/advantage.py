@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..experience import Experience, ExperienceGroup
+from ..experience import ExperienceGroup
 
 Rewards = NDArray[np.float64]
 Estimator = Callable[[Rewards], Rewards]
@@ -73,7 +73,6 @@ def no_baseline(rewards_G: Rewards) -> Rewards:
 def with_advantages(group: ExperienceGroup, estimator: Estimator) -> Advantages:
     """Every experience of the group with float32[L] advantages: its attempt's, spread over its sampled tokens.
 
-    What single turns have earned already (see `Experience.advantages`) is added, less the group's mean a token.
     Attempts are those that left experiences: what is only counted in `group.dropped` is in no statistic. Raises
     ValueError where a reward is not there yet, is not finite, or differs between two sequences of one attempt.
     """
@@ -87,12 +86,7 @@ def with_advantages(group: ExperienceGroup, estimator: Estimator) -> Advantages:
                 "all sequences of one attempt carry the attempt's reward"
             )
     values = dict(zip(rewards, estimator(np.array(list(rewards.values()), np.float64)), strict=True))
-    earned = [e.advantages[e.mask] for e in group.experiences if e.advantages is not None]
-    mean = float(np.concatenate(earned).mean()) if earned else 0.0
-
-    def of(e: Experience) -> Experience:
-        turns_L = np.float32(0.0) if e.advantages is None else e.advantages - np.float32(mean)
-        return e.with_advantages(np.where(e.mask, np.float32(values[e.attempt]) + turns_L, np.float32(0.0)))
-
-    flat = not any(values.values()) and not (earned and np.ptp(np.concatenate(earned)))
-    return Advantages(group=replace(group, experiences=tuple(map(of, group.experiences))), flat=flat)
+    judged = tuple(
+        e.with_advantages(np.where(e.mask, np.float32(values[e.attempt]), np.float32(0.0))) for e in group.experiences
+    )
+    return Advantages(group=replace(group, experiences=judged), flat=not any(values.values()))

@@ -55,8 +55,7 @@ class Preset:
 
     def reads(self, setting: str) -> bool:
         """Whether a field of the `algorithm` section makes a difference."""
-        implied = {"normalize_std": self.plain_advantage is not None, "refusal_penalty": self.advantage is not None}
-        return implied.get(setting, setting in self.settings)
+        return setting in self.settings or (setting == "normalize_std" and self.plain_advantage is not None)
 
 
 def _clipped(config: AlgorithmConfig) -> LossFn:
@@ -135,7 +134,6 @@ _IGNORED: Mapping[str, tuple[object, str]] = {
     "clip_high": (None, "clips no ratios; leave it out"),
     "kl": (0.0, "has no term against a reference model that this would weigh; leave it at 0"),
     "normalize_std": (False, "never divides by a group's deviation (grpo does); leave it out, or false"),
-    "refusal_penalty": (0.0, "uses no advantages; leave it at 0"),
     "aggregate": ("token-mean", "does not divide by a sequence's length; leave it at token-mean"),
     "beta": (None, "is not about pairs (dpo is); leave it out"),
 }
@@ -225,6 +223,8 @@ def _impossible(
             yield "sync.interval", f"{late}, so the explorer needs new weights after every step; make it 1"
         if sync.offset > 0:
             yield "sync.offset", f"{late}, so the explorer may not run ahead; make it 0"
+        if sync.staleness is not None:
+            yield "sync.staleness", f"{late}, so the explorer may not run ahead; leave it out"
 
 
 def _ignored(algorithm: AlgorithmConfig) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Which tasks a batch is made of.
+"""Which task a group plays.
 
-Knows nothing of episodes. Invariant: a pure function of the seed and the batch's number, so a resumed run plays the
+Knows nothing of episodes. Invariant: a pure function of the seed and the group's number, so a resumed run plays the
 tasks that it would have played.
 """
 
@@ -16,9 +16,10 @@ SHUFFLED = 100_000
 """Task lists up to this length are played in shuffled passes; longer ones are drawn from at random."""
 
 
-def tasks_for(tasks: Sequence[Task], step: int, n: int, seed: int) -> list[Task]:
-    """The n tasks of batch `step`: each pass over a short list plays every task once, in an order of its own."""
-    return [tasks[_index(len(tasks), step * n + slot, seed)] for slot in range(n)]
+def task_at(tasks: Sequence[Task], position: int, seed: int) -> Task:
+    """The task of number `position`, counted from 0: each pass over a short list plays every task once, in an order of
+    its own."""
+    return tasks[_index(len(tasks), position, seed)]
 
 
 def _index(length: int, position: int, seed: int) -> int:

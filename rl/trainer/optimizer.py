@@ -103,17 +103,20 @@ class Optimizer:
         hidden = [p for p in self._parameters if config.name == "muon" and p.ndim == 2 and id(p) not in ends]
         taken = {id(p) for p in hidden}
         rest = [p for p in self._parameters if id(p) not in taken]
-        self._parts: list[tuple[torch.optim.Optimizer, float]] = []
+        self._parts: list[torch.optim.Optimizer] = []
         if hidden:
-            self._parts.append((Muon(hidden, config.lr, config.weight_decay), config.lr))
+            self._parts.append(Muon(hidden, config.lr, config.weight_decay))
         if rest:
             rate = config.lr if config.name == "adamw" or config.adam_lr is None else config.adam_lr
+            vector_rate = rate if config.vector_lr is None else config.vector_lr
             groups = [
-                {"params": [p for p in rest if p.ndim >= 2], "weight_decay": config.weight_decay},
-                {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},  # gains and biases do not shrink
+                {"params": [p for p in rest if p.ndim >= 2], "lr": rate, "weight_decay": config.weight_decay},
+                # Gains and biases do not shrink.
+                {"params": [p for p in rest if p.ndim < 2], "lr": vector_rate, "weight_decay": 0.0},
             ]
             used = [g for g in groups if g["params"]]
-            self._parts.append((torch.optim.AdamW(used, lr=rate, betas=config.betas, fused=True), rate))
+            self._parts.append(torch.optim.AdamW(used, betas=config.betas, fused=True))
+        self._rates = [[float(group["lr"]) for group in part.param_groups] for part in self._parts]
 
     def step(self) -> dict[str, float]:
         """Use up the gradients: grad_norm (before clipping), lr, and skipped.
@@ -129,8 +132,8 @@ class Optimizer:
         if fine:
             if 0.0 < self._config.grad_clip < size:
                 torch.nn.utils.clip_grads_with_norm_(self._parameters, self._config.grad_clip, norm)
-            for optimizer, rate in self._parts:
-                for group in optimizer.param_groups:
+            for optimizer, rates in zip(self._parts, self._rates, strict=True):
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
                     group["lr"] = rate * factor
                 optimizer.step()
         for p in self._parameters:
@@ -140,7 +143,7 @@ class Optimizer:
     def save(self, folder: Path, *, write: bool = True) -> None:
         """Leave the state in `folder`. Where it is sharded all processes call this, and one of them writes."""
         parts = []
-        for optimizer, _ in self._parts:
+        for optimizer in self._parts:
             part: dict[int, dict[str, Any]] = {}
             for index, values in optimizer.state_dict()["state"].items():
                 gathered = {name: whole(value) for name, value in values.items()}
@@ -168,7 +171,7 @@ class Optimizer:
                 f"'{self._config.name}'. Set the name back, or start a new run from that checkpoint's model."
             )
         self._done = int(state["done"])
-        for (optimizer, _), part in zip(self._parts, state["parts"], strict=True):
+        for optimizer, part in zip(self._parts, state["parts"], strict=True):
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             loaded = {
                 # Cloned, so that each process holds its shard and not the file.

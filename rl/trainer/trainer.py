@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ from harness.envs.registry import world_class
 from ..algorithm import presets
 from ..algorithm.advantage import Advantages, with_advantages
 from ..algorithm.loss import SftLoss
-from ..buffer.sql import SqlBuffer
+from ..buffer.registry import open_buffer
 from ..experience import Example, Experience, ExperienceGroup
+from ..sync.weights import WeightFolder, fingerprint
 from . import batch, checkpoint
-from .engine import TrainEngine, make_engine
+from .engine import Scorer, make_engine
 
 if TYPE_CHECKING:
     import torch
@@ -43,13 +45,16 @@ class Trainer:
     def __init__(self, plan: Plan, base: Path, checkpoints: Path, buffer_url: str) -> None:
         """base: folder (or hub name) of the model that the run begins with. Raises UserError."""
         self._plan, self._base, self._checkpoints = plan, base, checkpoints
-        self._buffer = SqlBuffer(buffer_url)
-        self._engine = self._make_engine(base)
-        self._reference: TrainEngine | None = None
+        self._buffer = open_buffer(buffer_url, plan.buffer, staleness=plan.sync.staleness)
+        self._engine = make_engine(base, plan.trainer, temperature=plan.sampling.temperature)
+        self._tokenizer = fingerprint(self._engine.tokenizer)
+        self._reference: Scorer | None = None
         self._loss = presets.loss(plan.algorithm)
         self._estimator = presets.estimator(plan.algorithm)
         self._success = world_class(plan.env.name).world.success
         self.version = 0
+        self.journal = ""
+        """Digest of all that was trained on, in order; see `chained`."""
         self._begin()
 
     def resume(self) -> int:
@@ -61,7 +66,8 @@ class Trainer:
         newest = checkpoint.latest(self._checkpoints)
         warm = self._checkpoints / WARMUP
         if newest is not None:
-            self.version = int(checkpoint.read_state(newest)["step"])
+            state = checkpoint.read_state(newest)
+            self.version, self.journal = int(state["step"]), str(state.get("journal", ""))
             self._engine.load(newest)
         elif warm.is_dir():
             self._engine.load_weights(warm)
@@ -113,26 +119,50 @@ class Trainer:
             }
         self._begin()
 
-    def train(self, step: int) -> dict[str, float]:
-        """Training step `step`, counted from 0, on the batch of that number; it must be complete in the buffer.
+    def train(self, step: int) -> dict[str, float] | None:
+        """Training step `step`, counted from 0, on the next batch in the buffer; None while there is none.
 
-        A group in which every advantage is 0 is counted and left out of the loss. A batch without anything to learn
-        changes no weights and is counted (`nothing_to_train`); the version rises all the same.
-        Raises ValueError where the batch is not complete or is not the next one.
+        A group in which every advantage is 0 is counted and left out of the loss, and so are sequences with tokens
+        older than `sync.staleness` allows, though their rewards count in their group's. A batch without anything to
+        learn changes no weights and is counted (`nothing_to_train`); the version rises all the same.
+        Raises ValueError where `step` is not the next one, and UserError where the batch was sampled with another
+        tokenizer.
         """
         if step != self.version:
             raise ValueError(f"the next training step is {self.version}, not {step}")
-        groups = self._buffer.take(step)
-        if groups is None:
-            raise ValueError(f"batch {step} is not complete")
         began = time.perf_counter()
+        groups = self._buffer.take(step, self._plan.explorer.groups, self.version)
+        if groups is None:
+            return None
+        self._check_tokenizer(groups)
         judged = [with_advantages(g, self._estimator) for g in groups]
         metrics = {**_figures(groups, self._success, self.version), **_counts(judged)}
-        metrics |= self._update([j.group.experiences for j in judged if j.group.experiences and not j.flat], step)
+        used = [j.group.experiences for j in judged if j.group.experiences and not j.flat]
+        fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]
+        metrics["stale_in_training"] = float(sum(map(len, used)) - sum(map(len, fresh)))
+        metrics |= self._update([experiences for experiences in fresh if experiences], step)
         self._buffer.acknowledge(step)
-        self.version = step + 1
+        self.version, self.journal = step + 1, chained(self.journal, groups)
         metrics["train_seconds"] = time.perf_counter() - began
         return metrics
+
+    def _stale(self, experience: Experience) -> bool:
+        bound = self._plan.sync.staleness
+        return bound is not None and self.version - experience.versions[0] > bound
+
+    def _check_tokenizer(self, groups: Sequence[ExperienceGroup]) -> None:
+        for experience in (e for g in groups for e in g.experiences):
+            theirs = experience.lineage.get("tokenizer", self._tokenizer)
+            if theirs != self._tokenizer:
+                raise UserError(
+                    f"'{experience.key}' was sampled with another tokenizer ({theirs}) than the trainer's "
+                    f"({self._tokenizer}): its ids mean other tokens. Explorers and trainer need the same model.path; "
+                    "train what is stored with the model that sampled it, or give the run a buffer of its own."
+                )
+
+    def publish(self, folder: Path, oldest: int) -> None:
+        """Write the weights as they are now into a folder for explorers apart; see sync/weights.py for `oldest`."""
+        WeightFolder(folder).write(self.version, self._engine.weights(), tokenizer=self._tokenizer, oldest=oldest)
 
     def save(self, step: int) -> None:
         """Write the checkpoint of `step` training steps, and delete the oldest beyond `trainer.keep`.
@@ -161,7 +191,7 @@ class Trainer:
         for share in shares:
             rows = batch.from_experiences([e for i in share for e in groups[i]])
             if self._plan.algorithm.kl:
-                rows = rows.with_reference(self._reference_engine().logprobs(rows))
+                rows = rows.with_reference(self._reference_model().logprobs(rows))
             all_metrics.append(self._engine.step(rows, self._loss))
         seconds = time.perf_counter() - began
         sums: defaultdict[str, float] = defaultdict(float)
@@ -182,23 +212,26 @@ class Trainer:
             "nothing_to_train": 0.0 if shares else 1.0,
         }
 
-    def _reference_engine(self) -> TrainEngine:
+    def _reference_model(self) -> Scorer:
         """The model that the KL term holds on to: the warmed-up one, or the base where there was no warm-up."""
         if self._reference is None:
             warm = self._checkpoints / WARMUP
-            self._reference = self._make_engine(warm if warm.is_dir() else self._base)
+            self._reference = self._engine.reference(warm if warm.is_dir() else self._base)
         return self._reference
-
-    def _make_engine(self, folder: Path) -> TrainEngine:
-        return make_engine(folder, self._plan.trainer, temperature=self._plan.sampling.temperature)
 
     def _begin(self) -> None:
         trainer = self._plan.trainer
         self._engine.begin(trainer.optimizer, self._plan.run.steps * trainer.updates)
 
     def _save(self, name: str) -> None:
-        state: Mapping[str, Any] = {"step": self.version, "seed": self._plan.run.seed}
+        state: Mapping[str, Any] = {"step": self.version, "seed": self._plan.run.seed, "journal": self.journal}
         checkpoint.write(self._checkpoints, name, self._engine.save, state)
+
+
+def chained(journal: str, groups: Sequence[ExperienceGroup]) -> str:
+    """The journal after a step on these groups: equal journals were trained on the same groups in the same order, so
+    that a checkpoint can be audited against the buffer."""
+    return sha256("\n".join([journal, *(g.group for g in groups)]).encode()).hexdigest()
 
 
 def _counts(judged: Sequence[Advantages]) -> dict[str, float]:
@@ -224,6 +257,7 @@ def _figures(groups: Sequence[ExperienceGroup], success: float, version: int) ->
         "attempts_dropped": float(dropped.total()),
         **{f"dropped/{outcome}": float(count) for outcome, count in sorted(dropped.items())},
         "response_tokens": sampled / max(1, len(attempts)),
+        **{f"lag/{lag}": float(count) for lag, count in sorted(Counter(lags).items())},
         "lag_min": _over(np.min, lags),
         "lag_mean": _over(np.mean, lags),
         "lag_max": _over(np.max, lags),

@@ -85,7 +85,99 @@ FORGETFUL = """\
 {{- '<|im_start|>user\\n' + messages[0].content + '\\n' + messages[-1].content + '<|im_end|>\\n' -}}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
 
+QWEN = """\
+{%- set rules = messages[0].content if messages[0].role == 'system' else 'You help.' -%}
+{{- '<|im_start|>system\\n' + rules -}}
+{%- if tools -%}
+{{- '\\n\\n# Tools\\n\\n<tools>' -}}
+{%- for t in tools -%}{{- '\\n' + (t | tojson) -}}{%- endfor -%}
+{{- '\\n</tools>\\n\\nCall one as <tool_call>...</tool_call>' -}}
+{%- endif -%}
+{{- '<|im_end|>\\n' -}}
+{%- for m in messages -%}
+{%- if m.role == 'user' -%}{{- '<|im_start|>user\\n' + m.content + '<|im_end|>\\n' -}}
+{%- elif m.role == 'assistant' -%}
+{{- '<|im_start|>assistant\\n' + m.content -}}
+{%- for c in m.tool_calls or [] -%}
+{%- if m.content or not loop.first -%}{{- '\\n' -}}{%- endif -%}
+{{- '<tool_call>\\n{"name": "' + c.function.name + '", "arguments": ' + (c.function.arguments | tojson) -}}
+{{- '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- elif m.role == 'tool' -%}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}
+{{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' -}}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- '<|im_end|>\\n' -}}{%- endif -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\\n' -}}
+{%- if enable_thinking is defined and not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}
+{%- endif -%}"""
+
+LLAMA31 = """\
+{{- bos_token -}}
+{%- if messages[0].role == 'system' -%}{%- set rules = messages[0].content | trim -%}{%- set talk = messages[1:] -%}
+{%- else -%}{%- set rules = '' -%}{%- set talk = messages -%}{%- endif -%}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' -}}
+{%- if tools -%}{{- 'Environment: ipython\\n' -}}{%- endif -%}
+{{- 'Today Date: 26 Jul 2024\\n\\n' + rules + '<|eot_id|>' -}}
+{%- for m in talk -%}
+{%- if m.tool_calls -%}
+{%- if m.tool_calls | length != 1 -%}{{- raise_exception('one call at a time') -}}{%- endif -%}
+{%- set c = m.tool_calls[0].function -%}
+{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n{"name": "' + c.name + '", "parameters": ' -}}
+{{- (c.arguments | tojson) + '}<|eot_id|>' -}}
+{%- elif m.role == 'tool' -%}
+{{- '<|start_header_id|>ipython<|end_header_id|>\\n\\n' + m.content + '<|eot_id|>' -}}
+{%- else -%}
+{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' -}}
+{%- if tools and m.role == 'user' and loop.first -%}
+{%- for t in tools -%}{{- (t | tojson(indent=4)) + '\\n\\n' -}}{%- endfor -%}
+{%- endif -%}
+{{- m.content | trim + '<|eot_id|>' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}{%- endif -%}"""
+
+MISTRAL3 = """\
+{%- if messages[0].role == 'system' -%}
+{%- set rules = messages[0].content -%}{%- set talk = messages[1:] -%}
+{%- else -%}{%- set talk = messages -%}{%- endif -%}
+{%- set asked = talk | selectattr('role', 'equalto', 'user') | list -%}
+{%- set ns = namespace(n=0) -%}
+{%- for m in talk -%}
+{%- if not (m.role == 'tool' or m.tool_calls) -%}
+{%- if (m.role == 'user') != (ns.n % 2 == 0) -%}{{- raise_exception('roles must alternate') -}}{%- endif -%}
+{%- set ns.n = ns.n + 1 -%}
+{%- endif -%}
+{%- endfor -%}
+{{- bos_token -}}
+{%- for m in talk -%}
+{%- if m.role == 'user' -%}
+{%- if tools and m == asked[-1] -%}{{- '[AVAILABLE_TOOLS] ' + (tools | tojson) + '[/AVAILABLE_TOOLS]' -}}{%- endif -%}
+{{- '[INST] ' + (rules + '\\n\\n' if loop.last and rules is defined else '') + m.content + '[/INST]' -}}
+{%- elif m.tool_calls -%}
+{{- '[TOOL_CALLS] [' -}}
+{%- for c in m.tool_calls -%}
+{%- if c.id is not defined or c.id | length != 9 -%}{{- raise_exception('ids have 9 characters') -}}{%- endif -%}
+{{- '{"name": "' + c.function.name + '", "arguments": ' + (c.function.arguments | tojson) -}}
+{{- ', "id": "' + c.id + '"}' + (']' if loop.last else ', ') -}}
+{%- endfor -%}
+{{- eos_token -}}
+{%- elif m.role == 'assistant' -%}{{- ' ' + m.content | trim + eos_token -}}
+{%- elif m.role == 'tool' -%}
+{%- if m.tool_call_id is not defined or m.tool_call_id | length != 9 -%}
+{{- raise_exception('ids have 9 characters') -}}
+{%- endif -%}
+{{- '[TOOL_RESULTS] {"content": ' + m.content | string + ', "call_id": "' + m.tool_call_id + '"}[/TOOL_RESULTS]' -}}
+{%- else -%}{{- raise_exception('unknown role') -}}{%- endif -%}
+{%- endfor -%}"""
+
 SHAPES = {
+    "qwen": (QWEN, "<|im_end|>"),
+    "llama31": (LLAMA31, "<|eot_id|>"),
+    "mistral3": (MISTRAL3, "</s>"),
     "chatml": (CHATML, "<|im_end|>"),
     "llama3": (LLAMA3, "<|eot_id|>"),
     "mistral": (MISTRAL, "</s>"),
@@ -95,7 +187,8 @@ SHAPES = {
     "forgetful": (FORGETFUL, "<|im_end|>"),
 }
 SPECIAL = ("<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>")
-SPECIAL += ("<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]")
+SPECIAL += ("<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "<|python_tag|>", "<|eom_id|>")
+SPECIAL += ("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
 WORDS = """You are in the middle of a room. Looking around, you see a cabinet 4, a cabinet 3, a drawer 1 and a desk 1.
 Your task is to: put a hot egg in the fridge. Thought: I check the next place. Action: go to cabinet 4
 Nothing happens. On the cabinet 4, you see an egg 1. <think>\n2+2 equals 4.\n</think>\n\nThe answer is 4.
@@ -123,6 +216,7 @@ def build(shape: str, *, spaces: bool = False) -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator([WORDS] * 3, trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token=end, pad_token=end)
+    fast.add_tokens(["<tool_call>", "</tool_call>"])  # as with Qwen: tokens of their own, and not special
     fast.chat_template = template
     return fast
 

@@ -36,6 +36,30 @@ def test_what_is_peculiar_is_said(tokenizer: Get) -> None:
     assert "one token" in by_name(inspect_template(tokenizer("chatml")))["padding"].text
 
 
+@pytest.mark.parametrize(
+    ("shape", "form", "level"), [("qwen", "hermes", "ok"), ("llama31", "llama", "ok"), ("mistral3", "mistral", "note")]
+)
+def test_what_is_done_with_tools_is_said(tokenizer: Get, shape: str, form: str, level: str) -> None:
+    found = by_name(inspect_template(tokenizer(shape)))["tool calls"]
+    assert (found.level, found.cases) == (level, "C4 C10")
+    assert f"in the form '{form}'" in found.text
+    assert "runs nothing" in found.text
+    assert ("as the user's" in found.text) == (shape == "mistral3")
+
+
+def test_a_template_without_tools_or_a_switch_is_said(tokenizer: Get) -> None:
+    found = by_name(inspect_template(tokenizer("gemma")))
+    assert "shows no tools" in found["tool calls"].text
+    assert "agent.thinking is refused" in found["thinking switch"].text
+    assert by_name(inspect_template(tokenizer("qwen")))["thinking switch"].level == "ok"
+
+
+@pytest.mark.parametrize("shape", ["chatml", "thinking", "qwen"])
+def test_each_case_is_answered(tokenizer: Get, shape: str) -> None:
+    said = " ".join(finding.cases for finding in inspect_template(tokenizer(shape))).split()
+    assert {"C3", "C4", "C5", "C6", "C7", "C8", "C10"} <= set(said)
+
+
 def test_a_template_that_cannot_grow_is_a_warning(tokenizer: Get) -> None:
     assert by_name(inspect_template(tokenizer("forgetful")))["append-only"].level == "warning"
 

@@ -121,6 +121,13 @@ def test_pieces_are_given_up_where_a_longer_talk_is_rendered_otherwise(tokenizer
     assert t.decode(t.follow(messages, 1) or []) == t.tail(messages)
 
 
+def test_an_answer_of_somebody_else_begins_where_the_prompt_stopped(tokenizer: Get) -> None:
+    t = template_of(tokenizer("thinking"))
+    assert t.begin("Action: look") == "\n</think>\n\nAction: look"
+    assert t.begin("<think>\nhm\n</think>\n\nlook") == "hm\n</think>\n\nlook"
+    assert template_of(tokenizer("chatml")).begin("Action: look") == "Action: look"
+
+
 def test_padding_set_by_others_does_not_reach_the_stream(tokenizer: Get) -> None:
     own = PreTrainedTokenizerFast(tokenizer_object=tokenizer("chatml").backend_tokenizer, pad_token="</s>")
     own.chat_template = tokenizer("chatml").chat_template

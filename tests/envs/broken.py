@@ -292,11 +292,11 @@ class WrongShape(Sound):
 
 
 class OddInfo(Sound):
-    """Progress in words, and a value that no process boundary lets through."""
+    """Progress in words, tools without a schema, and a value that no process boundary lets through."""
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         *rest, _ = super().step(action)
-        return (*rest, {"progress": "half", "lock": threading.Lock()})  # type: ignore[return-value]
+        return (*rest, {"progress": "half", "tools": [{"name": "x"}], "lock": threading.Lock()})  # type: ignore[return-value]
 
 
 class LocksItself(Sound):

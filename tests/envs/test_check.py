@@ -37,6 +37,7 @@ def test_a_sound_world_passes_everything_without_a_warning() -> None:
 FAULTS = [
     ("WrongShape", "contract", "step must give"),
     ("OddInfo", "contract", "info['progress'] is"),
+    ("OddInfo", "contract", "info['tools'] is"),
     ("OddInfo", "contract", "info cannot cross a process boundary"),
     ("SameTasks", "tasks", "100 of the first 100 tasks of 'valid_unseen' are also training tasks"),
     ("DrawsAnew", "determinism", "two plays of one task part at reset"),
@@ -106,9 +107,9 @@ def test_a_world_that_is_not_there_is_a_user_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [row.name for row in TABLE])
+@pytest.mark.parametrize("world", [row.name for row in TABLE if row.name != "mcp"])
 def test_the_shipped_worlds_pass(world: str) -> None:
-    report = check(world)
+    report = check(world, seconds=2)  # enough for 200 episodes of a quick world
     assert report.passed, [f for f in report.findings if f.level == "failed"]
     assert "failed" not in report.verdicts().values()
 

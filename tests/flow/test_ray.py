@@ -13,6 +13,7 @@ import pytest
 from harness.agents.models.tiny import make_tiny
 from harness.config import RunConfig
 from harness.envs.echo import Echo
+from harness.rl.buffer.base import STATES
 from harness.rl.buffer.sql import SqlBuffer
 from harness.rl.loop import Loop
 from harness.rl.place import open_place
@@ -22,6 +23,7 @@ Small = Callable[..., RunConfig]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # several processes that import torch, on whatever machine
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own sockets and files
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -42,20 +44,26 @@ def test_a_lost_explorer_is_replaced_and_the_batch_is_whole(tmp_path: Path, smal
                 os.kill(pids[0], signal.SIGKILL)
 
         loop = Loop(
-            plan=config, folder=base, place=place, trainer=trainer, buffer_url=url, buffer=buffer, report=report
+            plan=config,
+            folder=base,
+            place=place,
+            trainer=trainer,
+            buffer_url=url,
+            outlet=tmp_path / "weights",
+            report=report,
         )
         pids: list[int] = []
 
         async def look() -> None:
-            while not getattr(loop, "_explorers", None):
+            while not loop.explorers:
                 await asyncio.sleep(0.05)
-            pids.append(await loop._explorers[0].call("pid"))
+            pids.append(await loop.explorers[0].call("pid"))
 
         watching = asyncio.create_task(look())
         done = await trainer.call("resume")
         await loop.run(done)
         await watching
-        assert buffer.counts() == {"ready": 0, "leased": 0, "trained": 12}
+        assert buffer.counts() == dict.fromkeys(STATES, 0) | {"trained": 12}
         buffer.close()
         place.close()
 

@@ -9,6 +9,7 @@ import pytest
 
 from harness.config import RunConfig
 from harness.envs.errors import UserError
+from harness.rl.buffer.base import STATES
 from harness.rl.buffer.sql import SqlBuffer
 from harness.rl.config import SyncConfig
 from harness.rl.loop import Loop
@@ -18,6 +19,14 @@ from harness.runs import RunFolder
 from harness.train import resume, train
 
 Small = Callable[..., RunConfig]
+
+
+def test_a_run_may_keep_its_experiences_in_memory(small: Small) -> None:
+    config = small("buffer.url=memory://", "buffer.bound=4", "warmup.stages=[]", "eval.n=1", "run.place=inline")
+    run = RunFolder.create(config, "memory")
+    train(config, run)
+    assert steps(run) == [1, 2, 3, 4]
+    assert not (run.path / "buffer.db").exists()
 
 
 def counts(run: RunFolder) -> dict[str, int]:
@@ -54,7 +63,7 @@ def test_a_run_leaves_scores_checkpoints_curve_and_nothing_untrained(
     assert run.state == "finished"
     assert run.curve.is_file()
     assert steps(run) == [1, 2, 3, 4]
-    assert counts(run) == {"ready": 0, "leased": 0, "trained": 16}
+    assert counts(run) == dict.fromkeys(STATES, 0) | {"trained": 16}
     told = capsys.readouterr().out
     assert "held-out success" in told
     assert "harness show whole" in told
@@ -94,7 +103,7 @@ def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
     assert broken.state == "stopped"
     resume(broken)
     assert steps(broken) == [1, 2, 3, 4]
-    assert counts(broken) == {"ready": 0, "leased": 0, "trained": 16}
+    assert counts(broken) == dict.fromkeys(STATES, 0) | {"trained": 16}
     assert weights(broken) == weights(whole)
 
 

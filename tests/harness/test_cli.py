@@ -17,7 +17,7 @@ import pytest
 from harness import __version__
 from harness.cli import main
 
-HEAVY = ("torch", "transformers", "ray", "vllm", "verl", "pandas", "matplotlib", "sqlalchemy", "openai")
+HEAVY = ("torch", "transformers", "ray", "vllm", "verl", "pandas", "matplotlib", "sqlalchemy", "aiohttp", "scipy")
 
 
 def harness(*args: str, stdin: str = "", cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ def test_starting_imports_nothing_heavy(args: list[str]) -> None:
     assert not there & {*HEAVY, "numpy", "gymnasium"}
 
 
-@pytest.mark.parametrize("args", [["runs"], ["doctor"], ["board"]])
+@pytest.mark.parametrize("args", [["runs"], ["doctor"], ["leaderboard", "render"]])
 def test_reading_commands_need_no_torch(args: list[str]) -> None:
     assert not imported(*args) & {"torch", "transformers", "ray"}
 
@@ -88,7 +88,7 @@ def test_reading_commands_need_no_torch(args: list[str]) -> None:
 def test_help_names_every_command(call: Callable[..., Called]) -> None:
     code, out, _ = call("--help")
     assert code == 0
-    for command in ("train", "resume", "eval", "runs", "show", "board", "env", "doctor"):
+    for command in ("train", "resume", "eval", "runs", "show", "leaderboard", "env", "doctor"):
         assert f" {command} " in out
 
 
@@ -121,7 +121,16 @@ def test_env_list(call: Callable[..., Called]) -> None:
         (["eval", "--env", "echo", "--model", "expert", "--split", "tset"], "no split 'tset'"),
         (["env", "play", "ecko"], "Did you mean 'echo'"),
         (["env", "play", "echo", "--split", "tset"], "unknown split"),
-        (["board", "nowhere"], "there is no folder"),
+        (["leaderboard", "render"], "there is no board in leaderboards"),
+        (["leaderboard", "render", "nothing"], "unknown board 'nothing'"),
+        (["leaderboard", "verify", "nowhere"], "nowhere is no folder"),
+        (["env", "check", "ecko"], "Did you mean 'echo'"),
+        (["env", "check", "echo", "--only", "resett"], "Did you mean 'reset'"),
+        (["env", "check", "echo", "-o", "rounds=99"], "between 1 and 20"),
+        (["env", "new", "My World"], "cannot name a world"),
+        (["train", "--env", "echo", "env.faults.hang=0.9", "env.faults.exit=0.9"], "at most 1 together"),
+        (["train", "--env", "echo", "env.faults.hung=0.9"], "Did you mean env.faults.hang"),
+        (["train", "--env", "echo", "env.faults.seed=3"], "there are no faults"),
     ],
 )
 def test_mistakes_are_one_message_without_a_traceback(
@@ -158,16 +167,25 @@ def test_unknown_option_is_explained(call: Callable[..., Called]) -> None:
     assert "No such option" in err
 
 
-def test_eval_then_board(call: Callable[..., Called], tmp_path: Path) -> None:
+def test_eval_verify_submit_render(call: Callable[..., Called], tmp_path: Path) -> None:
+    board = Path("leaderboards/echo")
+    board.mkdir(parents=True)
+    (board / "board.yaml").write_text("title: Echo\nenv: echo\nsplit: valid_unseen\nn: 20\nmax_steps: 20\n")
     for model in ("expert", "random"):
-        code, _, err = call("eval", "--env", "echo", "--model", model, "--n", "20")
+        out = str(tmp_path / model)
+        code, _, err = call("eval", "--env", "echo", "--model", model, "--n", "20", "--out", out)
         assert code == 0, err
+        assert call("leaderboard", "verify", out).code == 0
+        assert "accepted" in call("leaderboard", "submit", out).out
     assert "no run in" in call("runs").out
-    board = tmp_path / "board.md"
-    assert call("board", "--out", str(board)).code == 0
-    rows = [line for line in board.read_text().splitlines() if line.startswith("| ")]
-    assert [row.split(" | ")[1] for row in rows[-2:]] == ["expert", "random"]
-    assert "expert" in call("board").out
+    rows = [line for line in (board / "README.md").read_text().splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[1] for row in rows[2:]] == ["expert", "random"]
+    assert "expert" in call("leaderboard", "render").out
+    entry = board / "entries" / "random" / "scores.json"
+    entry.write_text(entry.read_text().replace('"successes": 0', '"successes": 20', 1))
+    code, out, _ = call("leaderboard", "verify", str(entry.parent))
+    assert code == 1
+    assert "edited figure" in out
 
 
 def test_play_by_hand(call: Callable[..., Called]) -> None:

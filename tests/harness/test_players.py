@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.envs.errors import UnknownName, UserError
+from harness.leaderboard.tokens import tokenizer_hash
 from harness.load import load
-from harness.players import folder_digest, source, tokenizer_hash
+from harness.players import folder_digest, source
 from harness.runs import RunFolder
 
 

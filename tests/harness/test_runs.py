@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,3 +166,19 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="disk is full"):
         write_atomically(tmp_path / "summary.json", "{}" * 10)
     assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (None, r"sqlite:////.*/mine/buffer\.db"),
+        ("sqlite:////data/b.db", r"sqlite:////data/b\.db"),
+        ("redis://host/0", r"redis://host/0\?run=mine-\d{14}"),
+        ("postgresql://host/db?sslmode=require", r"postgresql://host/db\?sslmode=require&run=mine-\d{14}"),
+        ("redis://host/0?run=theirs", r"redis://host/0\?run=theirs"),
+        ("ray://", r"ray://mine-\d{14}"),
+    ],
+)
+def test_where_experiences_are(url: str | None, expected: str) -> None:
+    run = RunFolder.create(load("default", ["env.name=echo", *([f"buffer.url={url}"] if url else [])]), "mine")
+    assert re.fullmatch(expected, run.buffer_url)

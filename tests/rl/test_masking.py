@@ -37,15 +37,6 @@ def trajectory(*turns: Turn, reward: float = 0.0, **more: Any) -> Trajectory:
     return Trajectory(turns=turns, reward=reward, **facts)
 
 
-def test_tokens_of_refused_turns_begin_with_the_penalty() -> None:
-    played = trajectory(
-        turn([1, 7], [11, 12], restart=True), turn([8], [13], refused=True), turn([9], [14]), reward=1.0
-    )
-    (e,) = experiences(played, "g", refusal_penalty=0.5)
-    assert e.advantages is not None
-    assert e.advantages.tolist() == [0, 0, 0, 0, 0, -0.5, 0, 0]
-
-
 def test_one_stream_becomes_one_masked_experience() -> None:
     played = trajectory(
         turn([1, 7, 5], [11, 12], restart=True, version=4),

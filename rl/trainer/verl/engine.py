@@ -19,6 +19,7 @@ from harness.agents.models.loading import context_of, load_pretrained
 from harness.envs.errors import UserError
 
 from ...algorithm.loss import LossFn, combined
+from ...place import Ray
 from ..batch import Batch, deal
 from ..engine import Scorer, refuse_untrainable, report
 from .rank import Rank
@@ -134,8 +135,7 @@ class _Several:
         import ray as untyped
 
         ray: Any = untyped
-        if not ray.is_initialized():
-            raise UserError(f"trainer.ranks={count} needs Ray to put them somewhere. Set run.place=ray.")
+        Ray()  # where nobody has started it yet, as beside explorers that were started by hand
         gpus = int(ray.cluster_resources().get("GPU", 0))
         if 0 < gpus < count:
             raise UserError(

@@ -267,6 +267,7 @@ def test_update_in_mid_flight(kind: str, streamed: str, tokenizer: PreTrainedTok
 
     answer = run(work())
     assert answer.version == 7
+    assert answer.versions == (0,) * 10 + (7,) * 30
     assert len(answer.tokens) == 40
     old = truth(build(kind), [*prompt, *answer.tokens]).argmax(-1).tolist()[len(prompt) - 1 :]
     new = truth(newer, [*prompt, *answer.tokens]).argmax(-1).tolist()[len(prompt) - 1 :]

@@ -154,6 +154,18 @@ def test_what_goes_wrong_is_said_in_one_line_without_the_key(
     assert len(server.requests) == 1  # the player tries again, not the client
 
 
+@pytest.mark.parametrize("raw", [b"<html>", b"[]", b'{"choices": [{}]}', b'{"choices": [7]}'])
+def test_what_is_no_such_endpoint_is_said(server: Server, raw: bytes) -> None:
+    server.reply = lambda path, body: (200, raw)
+    with pytest.raises(ModelError, match="is it an OpenAI-compatible endpoint"):
+        ask(server.url)
+
+
+def test_what_the_endpoint_counts_is_kept(server: Server) -> None:
+    server.reply = lambda path, body: (200, chat("Yes.") | {"usage": {"prompt_tokens": 9, "completion_tokens": 2}})
+    assert ask(server.url).usage == (9, 2)
+
+
 def test_an_empty_answer_is_an_answer(server: Server) -> None:
     server.reply = lambda path, body: (200, chat(None))
     assert ask(server.url).text == ""

@@ -74,25 +74,6 @@ def test_standardized_figures_with_and_without_a_lost_attempt() -> None:
     assert standardized(np.array([0.0, 0.0, 1.0, 1.0])) == pytest.approx([-(0.75**0.5)] * 2 + [0.75**0.5] * 2, rel=1e-5)
 
 
-def test_what_turns_have_earned_is_added_less_the_groups_mean() -> None:
-    refused = np.array([0.0, -0.5, 0.0, 0.0], np.float32)  # the first of two sampled tokens
-    first, second = (
-        e.with_advantages(a) for e, a in zip(group(1.0, 1.0).experiences, (refused, 0 * refused), strict=True)
-    )
-    found = with_advantages(ExperienceGroup(group="g", task_key="t", experiences=(first, second)), centred)
-    assert not found.flat
-    assert [e.advantages.tolist() for e in found.group.experiences if e.advantages is not None] == [
-        [0.0, -0.375, 0.0, 0.125],
-        [0.0, 0.125, 0.0, 0.125],
-    ]
-
-
-def test_turns_that_earned_alike_teach_nothing() -> None:
-    same = np.array([0.0, -0.5, 0.0, -0.5], np.float32)
-    both = tuple(e.with_advantages(same) for e in group(1.0, 1.0).experiences)
-    assert with_advantages(ExperienceGroup(group="g", task_key="t", experiences=both), centred).flat
-
-
 def test_leave_one_out_figures() -> None:
     assert leave_one_out(np.array([1.0, 0.0, 1.0])) == pytest.approx([0.5, -1.0, 0.5])
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.rl.experience import Example, Experience, Pair
-from harness.rl.trainer.batch import from_examples, from_experiences, from_pairs, plan, split
+from harness.rl.trainer.batch import deal, from_examples, from_experiences, from_pairs, plan, split
 
 Lengths = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
@@ -52,6 +52,24 @@ def test_pairs_are_never_parted(lengths: list[tuple[int, int]], budget: int) -> 
         assert (micro.tokens[1::2, 0] == 1).all()
         seen += micro.lengths.view(-1, 2).tolist()
     assert sorted(map(tuple, seen)) == sorted(lengths)
+
+
+@given(Lengths, st.integers(1, 5), st.booleans())
+def test_dealt_rows_are_all_there_once_and_every_hand_has_as_many(lengths: list[int], hands: int, paired: bool) -> None:
+    made = examples([max(2, n) for n in lengths])
+    batch = from_pairs([Pair(chosen=e, rejected=e) for e in made]) if paired else from_examples(made)
+    parts = deal(batch, hands)
+    assert len(parts) == hands
+    assert len({len(part) for part in parts}) == 1
+    seen = [int(row[0]) for part in parts for row, mask in zip(part.tokens, part.mask, strict=True) if mask.any()]
+    assert sorted(seen) == sorted(batch.tokens[:, 0].tolist())
+    if paired:
+        assert all((part.tokens[0::2, 0] == part.tokens[1::2, 0]).all() for part in parts)
+    # Row r is where the engine looks for it.
+    t = batch.together
+    for r, n in enumerate(batch.lengths.tolist()):
+        part = parts[(r // t) % hands]
+        assert int(part.lengths[r // t // hands * t + r % t]) == n
 
 
 @given(Lengths, st.integers(1, 200), st.integers(1, 3), st.integers(0, 5))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from harness.envs.errors import UserError
-from harness.rl.algorithm.loss import ClippedLoss, LossFn, SftLoss
+from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, SftLoss
 from harness.rl.config import OptimizerConfig, TrainerConfig
-from harness.rl.trainer.batch import Batch
+from harness.rl.experience import Example, Pair
+from harness.rl.trainer.batch import Batch, from_pairs
 from harness.rl.trainer.engine import make_engine
 from harness.rl.trainer.local import LocalEngine
 
@@ -102,6 +104,48 @@ def test_a_mean_of_sequence_means_is_one_whatever_the_cut(tiny: Any, folders: di
     engine.begin(STILL, 1)
     loss = SftLoss(aggregate="seq-mean-token-mean")
     assert engine.step(batch, loss)["loss"] == pytest.approx(want.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_computing_layers_twice_changes_nothing_and_keeps_less(tiny: Any, folders: dict[str, Path], kind: str) -> None:
+    found, kept = [], []
+    for gradient_checkpointing in (False, True):
+        engine = LocalEngine(folders[kind], TrainerConfig(gradient_checkpointing=gradient_checkpointing))
+        engine.begin(OptimizerConfig(lr=1e-3), 2)
+        sizes: list[int] = []
+
+        def pack(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            found.append([engine.step(tiny.batch(), ClippedLoss()) for _ in range(2)])
+        kept.append(sum(sizes))
+    for plain, again in zip(*found, strict=True):
+        assert again == pytest.approx(plain, rel=1e-5)
+    assert kept[1] < 0.5 * kept[0]
+
+
+@pytest.mark.parametrize("budget", [1, 64, 10_000])
+def test_dpo_is_one_whatever_the_cut(tiny: Any, folders: dict[str, Path], budget: int) -> None:
+    rng = np.random.default_rng(0)
+    made = [
+        Example(tokens=rng.integers(0, tiny.V, n, dtype=np.int32), mask=np.arange(n) > 2)
+        for n in (9, 20, 14, 14, 31, 8)
+    ]
+    batch = from_pairs([Pair(chosen=a, rejected=b) for a, b in zip(made[0::2], made[1::2], strict=True)])
+    engine = LocalEngine(folders["qwen3"], TrainerConfig(token_budget=budget))
+    engine.begin(STILL, 1)
+    reference = engine.reference(folders["llama"])
+    batch = batch.with_reference(reference.logprobs(batch))
+    with torch.no_grad():
+        _, ours = plain_logprobs(folders["qwen3"], batch)
+        _, theirs = plain_logprobs(folders["llama"], batch)
+    gains = [float(((a - b) * m[: len(a)]).sum()) for a, b, m in zip(ours, theirs, batch.mask, strict=True)]
+    want = np.mean([np.log1p(np.exp(-0.5 * (c - r))) for c, r in zip(gains[0::2], gains[1::2], strict=True)])
+    metrics = engine.step(batch, DpoLoss(beta=0.5))
+    assert metrics["loss"] == pytest.approx(want, abs=1e-5)
+    assert metrics["gain_chosen"] == pytest.approx(np.mean(gains[0::2]), abs=1e-4)
 
 
 def test_metrics_of_the_loss_do_not_depend_on_the_cut(tiny: Any, folders: dict[str, Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from harness.config import RunConfig
 from harness.envs.errors import UserError
 from harness.rl.buffer.sql import SqlBuffer
 from harness.rl.experience import Example, Experience, ExperienceGroup
-from harness.rl.trainer.trainer import Trainer
+from harness.rl.trainer.trainer import Trainer, chained
 
 Make = Callable[..., Trainer]
 ECHO = {"env": {"name": "echo"}}
+GROUPS = 5
+"""Of a batch; `fill` makes up for what a test leaves out with groups of which nothing came."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def make(tmp_path: Path, model: Path) -> Iterator[Make]:
     made: list[Trainer] = []
 
     def maker(*, base: Path = model, **sections: Any) -> Trainer:
-        plan = RunConfig.model_validate({**ECHO, **sections})
+        plan = RunConfig.model_validate({**ECHO, "explorer": {"groups": GROUPS}, **sections})
         made.append(Trainer(plan, base, tmp_path / "checkpoints", url(tmp_path)))
         return made[-1]
 
@@ -48,13 +51,13 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def fill(tmp_path: Path, tiny: Any) -> Iterator[Callable[..., None]]:
-    """Store one group for each list of rewards, and call the step complete."""
+    """Store one group for each list of rewards, and empty ones up to a batch."""
     buffer = SqlBuffer(url(tmp_path))
 
     def filler(step: int, *rewards: list[float], dropped: dict[str, int] | None = None, version: int = 0) -> None:
         rng = np.random.default_rng(step)
         groups = []
-        for g, of_attempts in enumerate(rewards):
+        for g, of_attempts in enumerate([*rewards, *[[]] * (GROUPS - len(rewards))]):
             name = f"{step}/{g}"
             experiences = [
                 replace(
@@ -66,11 +69,13 @@ def fill(tmp_path: Path, tiny: Any) -> Iterator[Callable[..., None]]:
             ]
             groups.append(
                 ExperienceGroup(
-                    group=name, task_key="echo/train/0", experiences=tuple(experiences), dropped=dropped or {}
+                    group=name,
+                    task_key="echo/train/0",
+                    experiences=tuple(experiences),
+                    dropped=(dropped or {}) if g < len(rewards) else {},
                 )
             )
-        buffer.put(step, groups)
-        buffer.complete(step)
+        buffer.put(groups)
 
     yield filler
     buffer.close()
@@ -84,7 +89,7 @@ def test_groups_that_teach_nothing_are_left_out_and_counted(make: Make, fill: Ca
     fill(0, [1.0, 0.0, 0.0], [1.0, 1.0], [0.0], [], dropped={"timeout": 2, "env_error": 1})
     trainer = make()
     figures = trainer.train(0)
-    assert {n: figures[f"groups_{n}"] for n in ("used", "equal", "empty")} == {"used": 1, "equal": 2, "empty": 1}
+    assert {n: figures[f"groups_{n}"] for n in ("used", "equal", "empty")} == {"used": 1, "equal": 2, "empty": 2}
     assert figures["reward"] == figures["success"] == pytest.approx(3 / 6)
     assert figures["attempts"] == 6
     assert figures["attempts_dropped"] == 12
@@ -100,7 +105,7 @@ def test_equal_groups_do_not_dilute_the_loss(make: Make, fill: Callable[..., Non
     alone.train(0)
     stored = alone._buffer
     stored.rewind(0)
-    groups = stored.take(0)
+    groups = stored.take(0, GROUPS, 0)
     assert groups is not None
     other = make()
     flat = [replace(e, reward=0.5, key=f"x{e.key}") for e in groups[0].experiences]
@@ -117,7 +122,7 @@ class Given:
         self.groups = groups
         self.acknowledged: list[int] = []
 
-    def take(self, step: int) -> list[ExperienceGroup]:
+    def take(self, step: int, count: int, version: int) -> list[ExperienceGroup]:
         return self.groups
 
     def acknowledge(self, step: int) -> None:
@@ -145,9 +150,8 @@ def test_steps_are_taken_in_order_and_once(make: Make, fill: Callable[..., None]
     trainer = make()
     with pytest.raises(ValueError, match="next"):
         trainer.train(1)
-    trainer.train(0)
-    with pytest.raises(ValueError, match="not complete"):
-        trainer.train(1)
+    assert trainer.train(0) is not None
+    assert trainer.train(1) is None
     with pytest.raises(ValueError, match="1 training steps"):
         trainer.save(2)
 
@@ -156,7 +160,7 @@ def test_updates_share_out_the_groups_each_once(make: Make, fill: Callable[..., 
     rewards = [[1.0, 0.0, 0.0]] * 5
     fill(0, *rewards)
     trainer = make(trainer={"updates": 3})
-    groups = trainer._buffer.take(0)
+    groups = trainer._buffer.take(0, GROUPS, 0)
     assert groups is not None
     figures = trainer.train(0)
     assert figures["updates"] == 3
@@ -217,6 +221,49 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
         got = resumed.train(step)
         assert {k: v for k, v in got.items() if k not in timed} == {k: v for k, v in want.items() if k not in timed}
     assert same(whole.snapshot(), resumed.snapshot())
+
+
+def test_sequences_older_than_the_bound_carry_no_loss_but_their_rewards_count(make: Make, tiny: Any) -> None:
+    rng = np.random.default_rng(0)
+
+    def attempt(number: int, oldest: int, reward: float) -> Experience:
+        e = tiny.experience(rng, 9, number, reward=reward)
+        return replace(e, versions=(oldest, 4), advantages=None)
+
+    group = ExperienceGroup(group="g", task_key="t", experiences=(attempt(0, 4, 1.0), attempt(1, 1, 0.0)))
+    trainer = make(sync={"staleness": 2})
+    trainer._buffer = Given([group])  # type: ignore[assignment]
+    trainer.version = 4
+    figures = trainer.train(4)
+    assert figures is not None
+    assert figures["stale_in_training"] == 1
+    assert (figures["reward"], figures["lag/0"], figures["lag/3"]) == (0.5, 1, 1)
+    assert figures["trained_tokens"] == len(group.experiences[0])
+
+
+def test_what_was_sampled_with_another_tokenizer_is_refused(make: Make, tiny: Any) -> None:
+    e = tiny.experience(np.random.default_rng(0), 9, reward=1.0)
+    trainer = make()
+    for mark, refused in ((trainer._tokenizer, False), ("another", True)):
+        marked = replace(e, lineage={"tokenizer": mark}, advantages=None)
+        trainer._buffer = Given([ExperienceGroup(group="g", task_key="t", experiences=(marked,))])  # type: ignore[assignment]
+        with pytest.raises(UserError, match="another tokenizer") if refused else nullcontext():
+            trainer.train(trainer.version)
+
+
+def test_the_journal_tells_what_a_checkpoint_was_trained_on(make: Make, fill: Callable[..., None]) -> None:
+    for step in range(3):
+        fill(step, [1.0, 0.0], [0.0, 1.0])
+    trainer, expected = make(), ""
+    for step in range(3):
+        groups = trainer._buffer.take(step, trainer._plan.explorer.groups, step)
+        assert groups is not None
+        trainer.train(step)
+        expected = chained(expected, groups)
+        assert trainer.journal == expected
+    trainer.save(3)
+    resumed = make()
+    assert (resumed.resume(), resumed.journal) == (3, expected)
 
 
 def test_only_the_newest_checkpoints_are_kept(make: Make, fill: Callable[..., None], tmp_path: Path) -> None:
@@ -320,7 +367,12 @@ def test_a_warm_up_whose_episodes_are_all_too_long_says_so(make: Make, tiny: Any
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_grpo_raises_the_reward(make: Make, model: Path, temperature: float) -> None:
     """A bandit: one token is sampled after a fixed prompt, and one in three tokens is worth 1."""
-    trainer = make(sampling={"temperature": temperature}, trainer={"optimizer": {"lr": 1e-2}}, run={"steps": 15})
+    trainer = make(
+        sampling={"temperature": temperature},
+        trainer={"optimizer": {"lr": 1e-2}},
+        run={"steps": 15},
+        explorer={"groups": 4},
+    )
     policy = AutoModelForCausalLM.from_pretrained(model).eval()
     draws = torch.Generator().manual_seed(0)
     rewards = []
@@ -346,8 +398,7 @@ def test_grpo_raises_the_reward(make: Make, model: Path, temperature: float) -> 
                 for i, token in enumerate(sampled)
             )
             groups.append(ExperienceGroup(group=f"{step}/{g}", task_key="t", experiences=experiences))
-        trainer._buffer.put(step, groups)
-        trainer._buffer.complete(step)
+        trainer._buffer.put(groups)
         figures = trainer.train(step)
         if not figures["nothing_to_train"]:
             assert figures["ratio_max"] == pytest.approx(1.0, abs=1e-4)  # on-policy: engine and sampler agree

@@ -1,0 +1,212 @@
+"""What each mode costs on this machine: one explorer and one trainer, each a process, learning rate 0.
+
+    python benchmarks/modes.py [--quick] [--out modes.png]
+
+The shape of a training on ALFWorld with the tiny model, twice: as it is, and with a world whose answers come late (a
+log-normal wait with a median of 50 ms, one in a hundred over 5 s; a fifth of that with --quick). Per mode: seconds a
+training step, the share of the time in which explorer and trainer had nothing to do, how old what was trained on was.
+Each RATIO is the speed beside that of strictly on-policy training (sync 1) on the same workload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.agents.models.tiny import make_tiny
+from harness.config import RunConfig
+from harness.envs.registry import world_class
+from harness.rl.loop import Loop
+from harness.rl.place import Place, open_place
+from harness.rl.trainer.trainer import WARMUP, Trainer
+
+WORLD = str(Path(__file__).with_name("late_alfworld.py"))
+MODES: dict[str, dict[str, Any]] = {
+    "sync1": {"interval": 1},
+    "sync2": {"interval": 2},
+    "sync10": {"interval": 10},
+    "one_step_off": {"interval": 1, "offset": 1},
+    "async": {"staleness": 4, "partial": True},
+}
+BURN_IN = 10
+"""Training steps before the clock starts; a multiple of every interval."""
+LOOK = 0.05
+FORM = 800
+"""Episodes, of their first turn alone, from which the model learns to answer in the form that the world reads."""
+
+
+@dataclass
+class Measured:
+    """One mode on one workload; times in seconds since the clock started."""
+
+    mode: str
+    steps: int = 0
+    began: float = 0.0
+    seconds: float = 0.0
+    lags: list[float] = field(default_factory=list)
+    acted: list[float] = field(default_factory=list)
+    """Share of the answers that were actions."""
+    trained: list[tuple[float, float]] = field(default_factory=list)
+    """(start, length) of each training step."""
+    explored: list[tuple[float, float]] = field(default_factory=list)
+    """(time, share of the process's time on the CPU since the last look)."""
+
+    @property
+    def step_seconds(self) -> float:
+        return self.seconds / self.steps
+
+    @property
+    def trainer_idle(self) -> float:
+        return 1 - sum(length for _, length in self.trained) / self.seconds
+
+    @property
+    def explorer_idle(self) -> float:
+        busy = [share for _, share in self.explored]
+        return 1 - sum(busy) / max(1, len(busy))
+
+
+def plan_of(sync: Mapping[str, Any], steps: int, options: Mapping[str, Any], updates: int = 1) -> RunConfig:
+    optimizer = {"name": "muon", "lr": 0.02, "adam_lr": 2e-3, "grad_clip": 0}
+    return RunConfig.model_validate(
+        {
+            "run": {"steps": steps},
+            "env": {"name": WORLD, "options": dict(options)},
+            "agent": {"prompt": "plain"},
+            "model": {"slots": 128, "tiny": {"context": 1024}},
+            "sampling": {"max_tokens": 40},
+            "warmup": {"stages": [{"episodes": FORM, "turns": 1}], "batch_tokens": 2048, "optimizer": optimizer},
+            "explorer": {"groups": 4, "group_size": 8, "max_steps": 6},
+            "trainer": {"optimizer": {"lr": 0.0}, "updates": updates, "checkpoint_every": 10**6},
+            "sync": dict(sync),
+        }
+    )
+
+
+async def warmed_up(place: Place, folder: Path) -> Path:
+    """The tiny model, after a warm-up that is just long enough for answers to be actions."""
+    plan = plan_of({}, 1, {})
+    make_tiny(folder / "made", plan.model.tiny, world_class(WORLD).texts(), 0)
+    trainer = place.put(Trainer, plan, folder / "made", folder, f"sqlite:///{folder / 'unused.db'}")
+    async for _ in trainer.stream("warm_up"):
+        pass
+    trainer.kill()
+    return folder / WARMUP
+
+
+async def measure(mode: str, plan: RunConfig, place: Place, base: Path, folder: Path) -> Measured:
+    """Run one mode to its end, and measure between the burn-in and the last step but one."""
+    url, found = f"sqlite:///{folder / 'buffer.db'}", Measured(mode)
+    trainer = place.put(Trainer, plan, base, folder / "checkpoints", url)
+    last = plan.run.steps - 1  # the very last step saves a checkpoint
+
+    def report(version: int, metrics: Mapping[str, float]) -> None:
+        now = time.perf_counter()
+        if version == BURN_IN:
+            found.began = now
+        elif BURN_IN < version <= last:
+            found.steps, found.seconds = found.steps + 1, now - found.began
+            found.lags.append(metrics["lag_mean"])
+            if metrics.get("steps"):
+                found.acted.append(1 - metrics["invalid"] / (metrics["steps"] * metrics["episodes"]))
+            found.trained.append((found.seconds - metrics["train_seconds"], metrics["train_seconds"]))
+
+    loop = Loop(
+        plan=plan, folder=base, place=place, trainer=trainer, buffer_url=url, outlet=folder / "weights", report=report
+    )
+
+    async def look() -> None:
+        before, at = 0.0, 0.0
+        while True:
+            await asyncio.sleep(LOOK)
+            if not loop.explorers:
+                continue
+            activity = await loop.explorers[0].call("activity")
+            now = time.perf_counter()
+            if found.began and found.steps < last - BURN_IN:
+                found.explored.append((now - found.began, min(1.0, (activity["cpu_seconds"] - before) / (now - at))))
+            before, at = activity["cpu_seconds"], now
+
+    looking = asyncio.create_task(look())
+    try:
+        await loop.run(await trainer.call("resume"))
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        trainer.kill()
+    return found
+
+
+def draw(measured: Mapping[str, list[Measured]], file: Path) -> None:
+    """One row of panels a workload: per mode the trainer's steps, and how busy the explorer was."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(
+        len(MODES), len(measured), figsize=(6 * len(measured), 1.5 * len(MODES)), squeeze=False
+    )
+    for column, (workload, modes) in enumerate(measured.items()):
+        longest = max(m.seconds for m in modes)
+        for row, m in enumerate(modes):
+            panel = panels[row][column]
+            panel.broken_barh(m.trained, (1.1, 0.8), color="tab:orange")
+            panel.fill_between(
+                [t for t, _ in m.explored], [share for _, share in m.explored], step="pre", color="tab:blue"
+            )
+            panel.set(xlim=(0, longest), ylim=(0, 2), yticks=(0.5, 1.5), yticklabels=("explorer", "trainer"))
+            panel.set_title(f"{workload}, {m.mode}: {m.steps} steps in {m.seconds:.1f} s", fontsize=8, loc="left")
+            panel.tick_params(labelsize=7)
+        panels[-1][column].set_xlabel("seconds", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer steps, waits of a fifth")
+    parser.add_argument("--out", type=Path, default=Path("modes.png"))
+    parser.add_argument("--steps", type=int, help="training steps on the clock")
+    parser.add_argument("--updates", type=int, default=1, help="optimizer steps a batch")
+    parser.add_argument("--only", help="one workload")
+    args = parser.parse_args()
+    steps = BURN_IN + (args.steps or (10 if args.quick else 40)) + 1
+    waits = {"median": 0.01, "late": 1.0} if args.quick else {"median": 0.05, "late": 5.0}
+    workloads: dict[str, dict[str, float]] = {"plain": {}, "longtail": waits}
+    measured: dict[str, list[Measured]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        place = open_place("ray")
+        began = time.perf_counter()
+        base = asyncio.run(warmed_up(place, Path(name)))
+        print(f"warm-up: {time.perf_counter() - began:.0f} s", flush=True)
+        for workload, options in workloads.items():
+            if args.only not in (None, workload):
+                continue
+            columns = f"{'s/step':>8}{'explorer idle':>15}{'trainer idle':>14}{'lag':>6}{'acted':>7}"
+            print(f"{workload}\n  {'mode':14}{columns}", flush=True)
+            for mode, sync in MODES.items():
+                folder = Path(name) / workload / mode
+                folder.mkdir(parents=True)
+                plan = plan_of(sync, steps, options, args.updates)
+                m = asyncio.run(measure(mode, plan, place, base, folder))
+                measured.setdefault(workload, []).append(m)
+                lag, acted = (sum(numbers) / max(1, len(numbers)) for numbers in (m.lags, m.acted))
+                idle = f"{m.explorer_idle:15.0%}{m.trainer_idle:14.0%}"
+                print(f"  {mode:14}{m.step_seconds:8.3f}{idle}{lag:6.1f}{acted:7.0%}", flush=True)
+        place.close()
+    draw(measured, args.out)
+    print(f"timelines: {args.out}")
+    for workload, modes in measured.items():
+        prefix = "" if workload == "plain" else f"{workload}_"
+        for m in modes[1:]:
+            print(f"RATIO {prefix}{m.mode}_vs_sync1 {modes[0].step_seconds / m.step_seconds:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The buffer on a Redis server: redis://HOST:PORT/DB?run=NAME (rediss:// with TLS).
+
+Every change is an entry of one stream, and every process that holds the buffer replays the stream into a ledger of its
+own: all reach the same state, because the ledger is a function of the entries alone, and what a change gave is known
+once it has come back in the stream. Bodies stand beside it, one key each. Invariants: a body is there before the entry
+that speaks of it (one transaction); an entry sent twice, because the answer to the first was lost, counts once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgpack
+import redis
+from redis.exceptions import NoPermissionError
+
+from harness.envs.errors import UserError
+
+from ..config import BufferConfig
+from .base import BufferFull
+from .ledger import Head, Ledger, Terms
+from .memory import BooksBuffer
+from .schema import VERSION, unknown_version
+
+_PAGE = 1000
+"""Entries that are replayed at once."""
+
+
+class RedisBooks:
+    """Books on a server, and the replica that this process keeps of them."""
+
+    def __init__(self, url: str, retry_seconds: float) -> None:
+        plain, run = _split(url)
+        self._where = _without_secrets(url)
+        self._retry_seconds = retry_seconds
+        self._key = f"harness:{{{run}}}"  # in braces: one slot of a cluster
+        self._ledger = Ledger(self._where)
+        self._seen = "-"
+        self._last: dict[str, int] = {}  # number of each owner's last entry
+        self._outcomes: dict[int, Callable[[], Any]] = {}  # of our own entries, by number
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        try:
+            self._redis = redis.Redis.from_url(plain, socket_connect_timeout=5.0, socket_timeout=30.0)
+        except ValueError as error:
+            raise UserError(f"buffer.url: {self._where}: {error}") from error
+        with self._explained():
+            _check(self._redis, self._where)
+            self._redis.set(f"{self._key}:schema", f"{VERSION} {uuid.uuid4().hex}", nx=True)
+            schema: Any = self._redis.get(f"{self._key}:schema")
+        self._schema: bytes = schema
+        if self._schema.split()[0] != str(VERSION).encode():
+            raise unknown_version(self._schema.split()[0].decode())
+
+    def change(self, terms: Terms, method: str, args: Sequence[Any], bodies: Mapping[str, bytes]) -> Any:
+        with self._lock:
+            number = next(self._numbers)
+            entry = msgpack.packb((terms.owner, number, asdict(terms), method, [_plain(a) for a in args]))
+            self._retried(lambda: self._send(terms.owner, entry, bodies))
+            unused = set(bodies)
+            try:
+                result = self._outcomes.pop(number)()
+                if method == "put":
+                    unused -= set(result)
+                elif method == "acknowledge":
+                    unused = set(result)
+            finally:
+                if unused:
+                    self._retried(lambda: self._redis.delete(*map(self._body, unused)))
+            return result
+
+    def look(self, terms: Terms, method: str, args: Sequence[Any]) -> Any:
+        with self._lock:
+            self._retried(lambda: self._send(terms.owner, None, {}))
+            return getattr(self._ledger, method)(terms, *args)
+
+    def bodies(self, keys: Sequence[str]) -> list[bytes]:
+        found: Any = self._retried(lambda: self._redis.mget([self._body(k) for k in keys])) if keys else []
+        if None in found:
+            raise UserError(f"{self._where}: bodies of groups are missing; did somebody delete keys? Start a new run.")
+        return list(found)
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _body(self, key: str) -> str:
+        return f"{self._key}:body:{key}"
+
+    def _send(self, owner: str, entry: bytes | None, bodies: Mapping[str, bytes]) -> None:
+        """Append the entry, with its bodies, and replay up to the end."""
+        while True:
+            pipe = self._redis.pipeline(transaction=True)
+            if entry is not None:
+                for key, body in bodies.items():
+                    pipe.set(self._body(key), body)
+                pipe.xadd(f"{self._key}:log", {b"e": entry})
+                entry = None
+            pipe.get(f"{self._key}:schema")
+            start = "-" if self._seen == "-" else f"({self._seen}"
+            pipe.xrange(f"{self._key}:log", min=start, count=_PAGE)
+            *_, schema, entries = pipe.execute()
+            if schema != self._schema:
+                raise UserError(f"{self._where}: the server has lost what it held. Resume the run from its checkpoint.")
+            for id_, fields in entries:
+                self._seen = id_.decode()
+                self._replay(owner, fields[b"e"])
+            if len(entries) < _PAGE:
+                return
+
+    def _replay(self, owner: str, entry: bytes) -> None:
+        """Apply one entry, and keep what came of it where it is ours."""
+        of, number, terms, method, args = msgpack.unpackb(entry, strict_map_key=False)
+        if number <= self._last.get(of, 0):
+            return
+        self._last[of] = number
+        if method == "put":
+            args = [[_head(h) for h in args[0]]]
+        try:
+            result = getattr(self._ledger, method)(Terms(**terms), *args)
+        except (BufferFull, UserError, ValueError) as error:  # for whoever asked; nothing has changed
+            outcome = partial(_raise, error)
+        else:
+            outcome = partial(_return, result)
+        if of == owner:
+            self._outcomes[number] = outcome
+
+    def _retried(self, action: Callable[[], Any]) -> Any:
+        """Until the server answers; it may be starting again."""
+        deadline = time.monotonic() + self._retry_seconds
+        wait = 0.02
+        with self._explained():
+            while True:
+                try:
+                    return action()
+                except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(wait)
+                    wait = min(1.0, 2 * wait)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (redis.AuthenticationError, NoPermissionError) as error:
+            raise UserError(f"{self._where}: user or password are not accepted ({error}).") from error
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            raise UserError(
+                f"{self._where}: no Redis server answers ({error}). Start it, or mend buffer.url, then resume the run."
+            ) from error
+        except redis.RedisError as error:
+            raise UserError(
+                f"{self._where}: the server does not take it ({error}). Give it memory or disk, then resume the run. "
+                "Nothing that was stored before is lost."
+            ) from error
+
+
+class RedisBuffer(BooksBuffer):
+    """See the module. Raises UserError where the server does not answer or would lose what it is given."""
+
+    def __init__(
+        self, url: str, config: BufferConfig, *, staleness: int | None = None, retry_seconds: float = 30.0
+    ) -> None:
+        """retry_seconds: how long a server may be gone before it is given up."""
+        super().__init__(RedisBooks(url, retry_seconds), config, staleness)
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def _return(result: Any) -> Any:
+    return result
+
+
+def _plain(argument: Any) -> Any:
+    heads = isinstance(argument, list) and argument and isinstance(argument[0], Head)
+    return [asdict(h) for h in argument] if heads else argument
+
+
+def _head(fields: dict[str, Any]) -> Head:
+    return Head(**{**fields, "rewards": {key: (a, r) for key, (a, r) in fields["rewards"].items()}})
+
+
+def _check(server: Any, where: str) -> None:
+    """Refuse a server that would forget: without a log on disk, or one that throws keys away."""
+    if not server.info("persistence").get("aof_enabled"):
+        raise UserError(
+            f"{where}: this server keeps nothing on disk, so experiences would not survive it. Start it with "
+            "`redis-server --appendonly yes --appendfsync always`."
+        )
+    if server.info("memory").get("maxmemory_policy", "noeviction") != "noeviction":
+        raise UserError(f"{where}: this server deletes keys when memory is short; set `maxmemory-policy noeviction`.")
+
+
+def _split(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    run = query.pop("run", "")
+    if not run:
+        raise UserError(f"buffer.url: {_without_secrets(url)}: say which run it is for: ...?run=NAME")
+    return urlunsplit(parts._replace(query=urlencode(query))), run
+
+
+def _without_secrets(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
