@@ -71,7 +71,7 @@ def arguments(path: Path | str, config: ModelConfig, shape: Any, context: int, i
     if config.cache_gib is not None:
         arguments["kv_cache_memory_bytes"] = int(config.cache_gib * GIB)
     if cuda:
-        return {**arguments, "device_ids": list(devices), "weight_transfer_config": {"backend": "nccl"}}
+        return {**arguments, "device_ids": list(devices)}
     cache = arguments.setdefault("kv_cache_memory_bytes", _full_contexts(config, shape, context))
     _enough_memory(path, cache)
     arguments |= {
