@@ -7,16 +7,14 @@ refused by `check`, never dropped in silence.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness.envs.errors import UnknownName, UserError, one_line
+from harness.envs.errors import UnknownName, UserError
 
 from ..config import AlgorithmConfig, ExplorerConfig, SyncConfig, TrainerConfig
+from ..own import own
 from .advantage import Estimator, centred, leave_one_out, no_baseline, standardized
 
 if TYPE_CHECKING:
@@ -146,17 +144,9 @@ def preset(name: str) -> Preset:
         return PRESETS[name]
     if ":" not in name:
         raise UnknownName("algorithm", name, PRESETS, hint="A Preset of your own goes by module:attribute.")
-    module_name, _, attribute = name.partition(":")
-    if not {"", here := str(Path.cwd())} & set(sys.path):
-        sys.path.append(here)  # a console script does not look where the user is, `python -m` does
-    try:
-        found: Any = getattr(import_module(module_name), attribute, None)
-    except Exception as error:  # the user's own file may raise anything; it is theirs to mend
-        raise UserError(f"algorithm '{name}': cannot import {module_name}: {one_line(error)}.") from error
+    found = own(name, "algorithm")
     if not isinstance(found, Preset):
-        raise UserError(
-            f"algorithm '{name}': {module_name} has no harness.rl.algorithm.presets.Preset named '{attribute}'."
-        )
+        raise UserError(f"algorithm '{name}' is a {type(found).__name__}, no harness.rl.algorithm.presets.Preset.")
     return found
 
 

@@ -108,8 +108,9 @@ class Trainer(Learner):
             for name, value in metrics.items():
                 sums[name] += value
         counts = {name: sums.pop(name, 0.0) for name in ("tokens", "loss_tokens", "skipped")}
-        means = {name: total / len(all_metrics) for name, total in sums.items()}
-        largest = {n: max(m[n] for m in all_metrics) for n in means if n.endswith("_max")}
+        # A loss may report what only some shares have (a part of the batch that a share has nothing of).
+        means = {name: total / sum(name in m for m in all_metrics) for name, total in sums.items()}
+        largest = {n: max(m[n] for m in all_metrics if n in m) for n in means if n.endswith("_max")}
         return {
             **means,
             **largest,
@@ -135,11 +136,13 @@ def _counts(judged: Sequence[Advantages]) -> dict[str, float]:
 
 
 def _figures(groups: Sequence[ExperienceGroup], success: float, version: int) -> dict[str, float]:
-    """Rewards of the attempts that count (nan where none does), lost attempts by outcome, versions and lengths."""
-    attempts = {(e.group, e.attempt): e.reward for g in groups for e in g.experiences}
-    rewards = [r for r in attempts.values() if r is not None]
-    lags = [version - e.versions[0] for g in groups for e in g.experiences if _own(e)]
-    sampled = sum(int(e.mask.sum()) for g in groups for e in g.experiences)
+    """Rewards of the attempts that count (nan where none does), lost attempts by outcome, versions and lengths. What
+    experts show has no reward and is in none of them."""
+    played = [e for g in groups for e in g.experiences if e.reward is not None]
+    attempts = {(e.group, e.attempt): e.reward for e in played if e.reward is not None}
+    rewards = list(attempts.values())
+    lags = [version - e.versions[0] for e in played if _own(e)]
+    sampled = sum(int(e.mask.sum()) for e in played)
     dropped: Counter[str] = Counter()
     for g in groups:
         dropped.update(g.dropped)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -27,7 +28,16 @@ from harness.show import points
 from harness.train import resume, train
 
 Small = Callable[..., RunConfig]
-LEARNS = ("model.tiny.width=48", "model.tiny.mlp=96", "trainer.optimizer.lr=3e-3", "eval.n=40")
+LEARNS = (
+    "model.tiny.layers=2",
+    "model.tiny.width=64",
+    "model.tiny.heads=2",
+    "model.tiny.kv_heads=2",
+    "model.tiny.mlp=128",
+    "sampling.max_tokens=16",
+    "trainer.optimizer.lr=5e-3",
+    "eval.n=20",
+)
 
 
 def talk(agent: Agent, task: Task, say: Callable[[str], str]) -> list[dict[str, str]]:
@@ -96,27 +106,27 @@ def alone(asked: list[str]) -> Callable[..., RunConfig]:
 
 def test_demonstrations_lift_success(tmp_path: Path, asked: list[str], small: Small) -> None:
     data = demonstrations(tmp_path / "demos.jsonl", small())
-    command = ["train", "--recipe", "default", "--name", "sft", "--data", str(data), "--steps", "60"]
+    command = ["train", "--recipe", "default", "--name", "sft", "--data", str(data), "--steps", "30"]
     result = CliRunner().invoke(app, [*command, "algorithm.name=sft", *asked, *LEARNS])
     assert result.exit_code == 0, result.output
     run = find("sft")
     assert not (run.path / "buffer.db").exists()
     assert success(run, "initial") < 0.2
-    assert success(run, "step-000060") > 0.8
+    assert success(run, "step-000030") > 0.8
     losses = [line["loss"] for line in steps(run)]
     assert losses[-1] < 0.3 * losses[0]
-    assert steps(run)[-1]["passes"] == pytest.approx(60 * 16 / 200)
+    assert steps(run)[-1]["passes"] == pytest.approx(30 * 16 / 200)
 
 
 def test_pairs_raise_the_chosen_answer_over_the_rejected_one(tmp_path: Path, alone: Any, small: Small) -> None:
     data = pairs(tmp_path / "pairs.jsonl", small())
-    config = alone(data, "algorithm.name=dpo", "run.steps=30", "trainer.optimizer.lr=3e-3")
+    config = alone(data, "algorithm.name=dpo", "run.steps=30", *LEARNS, "eval.n=2")
     run = RunFolder.create(config, "dpo")
     train(config, run)
-    first, last = steps(run)[0], steps(run)[-1]
+    first, *_, last = steps(run)
     assert first["margin"] == pytest.approx(0, abs=1e-3)  # the reference is the model itself
     assert first["loss"] == pytest.approx(math.log(2), abs=1e-3)
-    assert last["preferred"] > 0.9
+    assert np.mean([line["preferred"] for line in steps(run)[-5:]]) > 0.85
     assert last["gain_chosen"] > last["gain_rejected"]
 
 
@@ -151,7 +161,7 @@ def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
         with pytest.raises(Stopped):
             train(config, broken)
     kept = data.read_text()
-    data.write_text(kept.replace("apple", "bridge"))
+    data.write_text(kept + kept.splitlines(keepends=True)[0])
     with pytest.raises(UserError, match="has changed since the run began"):
         resume(broken)
     data.write_text(kept)
