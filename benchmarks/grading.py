@@ -6,7 +6,7 @@ Three sets of (gold, answer, expected). `corpus` is datasets/math/pairs.jsonl: o
 answers; the grader was mended on these, so its errors there are a regression test and no estimate. `cases` (--cases: a
 JSON Lines file with gold, answer, expected) are verdicts that math-verify gets wrong. `math500` is made here from
 MATH-500's own answers (--data, else $HARNESS_DATA: the folder that holds math/math500.jsonl): each in three spellings,
-and with one digit changed. A pair that is not decided in time counts as an error.
+and with one digit changed. `undecided` (late, or an exception) counts as an error in the ratio.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def of_math500(golds: list[str]) -> list[Pair]:
     pairs = []
     for gold in golds:
         loose = gold.replace(r"\left", "").replace(r"\right", "").replace(r"\frac", r"\dfrac")
-        for same in (f"${loose}$", rf"So we have $\boxed{{{gold}}}$.", f"The final answer is ${gold}$."):
-            pairs.append(Pair(gold, same, right=True))
+        spellings = (f"${loose}$", rf"So we have $\boxed{{{gold}}}$.", f"The final answer is ${gold}$.")
+        pairs += [Pair(gold, same, right=True) for same in spellings]
         digits = list(re.finditer(r"\d", gold))
         if digits:
             at = digits[len(digits) // 2].start()
@@ -82,20 +82,21 @@ def math_verify(pair: Pair) -> bool | None:
 
 
 def judged(name: str, pairs: list[Pair], grader: Callable[[Pair], bool | None], who: str) -> int:
-    """Print the rates; the number of errors."""
-    false = {True: 0, False: 0}
+    """Print the rates; the number of errors, those not decided among them."""
+    false, undecided = {True: 0, False: 0}, 0
     for pair in pairs:
-        if grader(pair) is not pair.right:
-            false[pair.right] += 1
+        verdict = grader(pair)
+        undecided += verdict is None
+        false[pair.right] += verdict is (not pair.right)
     right = sum(pair.right for pair in pairs)
     wrong = len(pairs) - right
     print(
         f"{name:8} {who:12} {len(pairs):5} pairs: false negatives {false[True]:3}/{right} "
         f"({100 * false[True] / max(right, 1):.2f}%), false positives {false[False]:3}/{wrong} "
-        f"({100 * false[False] / max(wrong, 1):.2f}%)",
+        f"({100 * false[False] / max(wrong, 1):.2f}%), undecided {undecided}",
         flush=True,
     )
-    return false[True] + false[False]
+    return false[True] + false[False] + undecided
 
 
 def per_second(pairs: list[Pair], grader: Callable[[Pair], bool | None]) -> float:
