@@ -75,8 +75,8 @@ class ALFWorld(TextEnv):
         if source == "official" or (
             source == "auto" and (official.root() is not None or split not in generator.SPLITS)
         ):
-            return _official_tasks(split, task_types)
-        return _generated_tasks(split, _span(receptacles), _span(objects), task_types)
+            return _official_tasks(cls.world.id, split, task_types)
+        return _generated_tasks(cls.world.id, split, _span(receptacles), _span(objects), task_types)
 
     @classmethod
     def texts(cls) -> Sequence[str]:
@@ -89,7 +89,10 @@ class ALFWorld(TextEnv):
         if task is None:
             tasks = self.tasks("train")
             task = tasks[int(self.np_random.integers(len(tasks)))]
-        self._episode = Episode(game(task))
+        return self._start(game(task))
+
+    def _start(self, played: Game) -> tuple[str, dict[str, Any]]:
+        self._episode = Episode(played)
         return self._episode.observation, self._info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -135,14 +138,14 @@ def _span(bounds: Sequence[int] | None) -> generator.Span | None:
     raise UserError(f"alfworld: {bounds!r} is no pair of numbers; give [smallest, largest], or null for whole rooms.")
 
 
-def _official_tasks(split: str, task_types: Sequence[str] | None) -> Sequence[Task]:
+def _official_tasks(env: str, split: str, task_types: Sequence[str] | None) -> Sequence[Task]:
     kept = generator.check_types(task_types)
     paths = [path for path in _listed(split, str(official.require_root())) if official.task_type(path) in kept]
 
     def make(i: int) -> Task:
         path = paths[i]
         return Task(
-            env="alfworld", split=split, id=path.split("/", 1)[1].removesuffix(f"/{official.GAME}"), data={"path": path}
+            env=env, split=split, id=path.split("/", 1)[1].removesuffix(f"/{official.GAME}"), data={"path": path}
         )
 
     return LazyTasks(len(paths), make)
@@ -155,7 +158,11 @@ def _listed(split: str, root: str) -> tuple[str, ...]:
 
 
 def _generated_tasks(
-    split: str, receptacles: generator.Span | None, objects: generator.Span | None, task_types: Sequence[str] | None
+    env: str,
+    split: str,
+    receptacles: generator.Span | None,
+    objects: generator.Span | None,
+    task_types: Sequence[str] | None,
 ) -> Sequence[Task]:
     types = generator.check(split, receptacles, objects, task_types)
     data = {
@@ -167,7 +174,7 @@ def _generated_tasks(
     lane = generator.SPLITS.index(split)  # seeds of one split are never those of another
 
     def make(i: int) -> Task:
-        return Task(env="alfworld", split=split, id=f"{i}{knobs}", seed=len(generator.SPLITS) * i + lane, data=data)
+        return Task(env=env, split=split, id=f"{i}{knobs}", seed=len(generator.SPLITS) * i + lane, data=data)
 
     return LazyTasks(ENDLESS, make)
 

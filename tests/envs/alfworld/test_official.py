@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,6 +14,7 @@ from harness.envs.alfworld import official
 from harness.envs.alfworld.engine import NOTHING, Episode
 from harness.envs.alfworld.game import Game, Goal
 from harness.envs.alfworld.generator import generate
+from harness.envs.alfworld.pddl import problem
 from harness.envs.errors import UnknownName, UserError, WorldError
 
 PATH = "train/pick_and_place_simple-Mug-None-Desk-301/trial_T1/game.tw-pddl"
@@ -135,23 +136,17 @@ def test_missing_games_are_explained(data: Path, monkeypatch: pytest.MonkeyPatch
         official.games("train")
 
 
-def test_generated_games_survive_the_official_form() -> None:
-    """What the benchmark writes for TextWorld is the game itself: read back, it plays alike."""
-    file = Path(__file__).parents[3] / "benchmarks" / "alfworld.py"
-    spec = importlib.util.spec_from_file_location("alfworld_benchmark", file)
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+def test_generated_games_survive_the_official_form(parity: ModuleType) -> None:
+    """What is written for TextWorld is the game itself: read back, it plays alike."""
     for seed in range(30):
         game = generate(seed, receptacles=None, objects=None) if seed % 2 else generate(seed)
         grammar = f'"rhs": "Your task is to: {game.task}"'
-        text = json.dumps({"pddl_problem": benchmark.problem(game), "grammar": grammar, "walkthrough": game.plan})
+        text = json.dumps({"pddl_problem": problem(game), "grammar": grammar, "walkthrough": game.plan})
         again = official.parse(text, f"train/{game.task_type}-made/trial/game.tw-pddl")
         assert (again.goal, again.task_type, again.plan) == (game.goal, game.task_type, game.plan)
         ours, theirs = Episode(game), Episode(again)
         assert theirs.observation == ours.observation
-        for command in (*benchmark.walk(random.Random(seed), ours, 30), *game.plan):
+        for command in (*parity.walk(random.Random(seed), ours, 30), *game.plan):
             assert theirs.step(command) == ours.step(command)
             assert theirs.admissible == list(ours.admissible)
             assert theirs.won == ours.won
