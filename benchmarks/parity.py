@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.envs.alfworld import official
-from harness.envs.alfworld.engine import APPLIANCES, KNIVES, NOTHING, Episode
+from harness.envs.alfworld.admissible import APPLIANCES, KNIVES
+from harness.envs.alfworld.engine import NOTHING, Episode
 from harness.envs.alfworld.game import Game
 from harness.envs.alfworld.generator import TASK_TYPES, generate
 from harness.envs.alfworld.reference import Reference

@@ -38,6 +38,7 @@ STEP_SECONDS: Final = 30.0
 _PROGRAM: Final = Path(__file__).with_name("textworld.py")
 _NEEDS: Final = ("textworld", "alfworld")
 _PROBE: Final = f"import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, {_NEEDS})))"
+_TASK: Final = "Your task is to: "
 _PUT: Final = re.compile(r"put (\S+ \S+) in/on (\S+ \S+)")
 
 
@@ -96,7 +97,7 @@ class Reference:
         if game.id.startswith("generated/"):
             asked = {"problem": problem(game), "task": game.task, "plan": list(game.plan)}
         else:
-            asked = {"file": str(official.require_root() / game.id), "task": game.task}
+            asked = {"file": str(official.require_root() / game.id)}
         return self._ask(asked, RESET_SECONDS)
 
     def step(self, command: str) -> Said:
@@ -176,7 +177,10 @@ class ALFWorldTextWorld(ALFWorld):
         except WorldError:
             self._reference = None
             raise
-        return said.observation, self._told(said)
+        observation = said.observation
+        if not self._readable:  # the file has the usual sentence; a human's is told in its place
+            observation = f"{observation.rpartition(_TASK)[0]}{_TASK}{played.task}"
+        return observation, self._told(said)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """As in ALFWorld: case and spaces do not matter, and the older form of `move` is understood."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +17,7 @@ from harness.envs.alfworld.engine import NOTHING, Episode
 from harness.envs.alfworld.game import Game, Goal
 from harness.envs.alfworld.generator import generate
 from harness.envs.alfworld.pddl import problem
+from harness.envs.alfworld.world import ALFWorld
 from harness.envs.errors import UnknownName, UserError, WorldError
 
 PATH = "train/pick_and_place_simple-Mug-None-Desk-301/trial_T1/game.tw-pddl"
@@ -118,6 +121,39 @@ def test_the_index_keeps_to_playable_games_and_notices_changes(data: Path, tmp_p
     for file in (tmp_path / "cache").rglob("*.json"):
         file.write_text("broken")
     assert official.games("train") == (second,)
+
+
+def test_a_human_goal_stands_beside_the_game(data: Path) -> None:
+    put(data, PATH, write())
+    with pytest.raises(UserError, match="goals='template'"):
+        official.human(PATH)
+    for said in ({}, {"turk_annotations": {"anns": []}}, []):
+        put(data, PATH.replace(official.GAME, "traj_data.json"), json.dumps(said))
+        with pytest.raises(UserError, match="goals='template'"):
+            official.human(PATH)
+    told = {"turk_annotations": {"anns": [{"task_desc": " Put the cup on \n the table. "}, {"task_desc": "No."}]}}
+    put(data, PATH.replace(official.GAME, "traj_data.json"), json.dumps(told))
+    tasks = [ALFWorld.tasks("train", source="official", goals=goals)[0] for goals in ("template", "human")]
+    assert tasks[1].id == f"{tasks[0].id}@human"
+    for task, goal, expert in zip(
+        tasks, ("put a mug in desk.", "Put the cup on the table."), (True, False), strict=True
+    ):
+        world = ALFWorld()
+        assert world.reset(options={"task": task})[0].endswith(f"Your task is to: {goal}")
+        assert (world.expert() is not None) is expert
+    with pytest.raises(UserError, match="generated"):
+        ALFWorld.tasks("train", source="generated", goals="human")
+    with pytest.raises(UnknownName, match="goals"):
+        ALFWorld.tasks("train", goals="humane")
+
+
+def test_processes_may_look_for_games_at_one_time(data: Path, tmp_path: Path) -> None:
+    put(data, PATH, write())
+    found: list[tuple[str, ...]] = []
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(official.games, ["train"] * 8))
+    assert set(found) == {(PATH,)}
+    assert [file.suffix for file in (tmp_path / "cache").rglob("*") if file.is_file()] == [".json"], "no draft is left"
 
 
 def test_missing_games_are_explained(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
