@@ -22,7 +22,7 @@ from harness.envs.errors import UserError
 from ..types import Completion
 from .base import ContextFull, ModelError
 from .loading import context_of, end_tokens, generation_config, load_pretrained
-from .vllm_start import arguments, check_installed, set_environment, why
+from .vllm_start import arguments, cause, check_installed, set_environment, why
 from .vllm_worker import SHARED, write_weights
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class VllmModel:
                 final = output
         except _dead_errors() as error:
             self._bury(engine)
-            raise ModelError(f"the engine of '{self.name}' died: {why(self._log)}") from error
+            raise ModelError(f"the engine of '{self.name}' died: {cause(self._log)}") from error
         except (ValueError, TypeError) as error:
             raise ModelError(f"the engine of '{self.name}' refused the request: {error}") from error
         if final is None:

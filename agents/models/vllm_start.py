@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ VERSIONS = ("0.31",)
 """Releases of vLLM that this was tested with."""
 GIB = 2**30
 _TAIL = 12  # lines of the log that a failed start shows
+_RAISED = re.compile(r"[\w.]*(Error|Exception): ")
+_FOLLOWING = ("vllm.v1.engine.exceptions.EngineDeadError", "RuntimeError: Engine core initialization failed")
 
 
 def check_installed() -> None:
@@ -68,7 +71,7 @@ def arguments(path: Path | str, config: ModelConfig, shape: Any, context: int, i
     if config.cache_gib is not None:
         arguments["kv_cache_memory_bytes"] = int(config.cache_gib * GIB)
     if cuda:
-        return {**arguments, "device_ids": list(devices), "weight_transfer_config": {"backend": "nccl"}}
+        return {**arguments, "device_ids": list(devices)}
     cache = arguments.setdefault("kv_cache_memory_bytes", _full_contexts(config, shape, context))
     _enough_memory(path, cache)
     arguments |= {
@@ -129,12 +132,17 @@ def _logging(log: Path) -> Path:
 
 
 def why(log: Path, error: Exception | None = None) -> str:
-    """The log's last errors, or the exception where there are none."""
+    """The cause, and what the log says at its end."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     told = [line for line in lines if line.startswith(("ERROR", "CRITICAL"))] or lines
-    cause = next((s for s in reversed(lines) if "Error: " in s or "Error(" in s), "").strip() or str(
-        error or "no cause"
-    )
-    hint = " Set model.cache_gib or model.slots lower." if "memory" in cause.lower() else ""
     shown = "\n".join(f"  {line[:200]}" for line in (told[-1:] + lines[-_TAIL:]))
-    return f"{cause[:300]}.{hint} The log's last lines:\n{shown}" if lines else f"{cause[:300]}.{hint}"
+    return f"{cause(log, error)} The log's last lines:\n{shown}" if lines else cause(log, error)
+
+
+def cause(log: Path, error: Exception | None = None) -> str:
+    """One line: the last exception in the log that is not about another one, else `error`."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    found = [line for line in lines if _RAISED.match(line) and not line.startswith(_FOLLOWING)]
+    told = found[-1][:300] if found else str(error or "no cause in its log")
+    hint = " Set model.cache_gib or model.slots lower." if "memory" in told.lower() else ""
+    return f"{told.rstrip('.')}.{hint}"

@@ -23,6 +23,7 @@ Small = Callable[..., RunConfig]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # several processes that import torch, on whatever machine
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own sockets and files
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
