@@ -154,7 +154,8 @@ def serve(answer: Callable[[Any], bytes], fd: int) -> None:
 
         def listen() -> None:
             try:
-                with connection.makefile("rb") as stream:
+                # a parent killed in mid-answer resets the connection
+                with suppress(OSError), connection.makefile("rb") as stream:
                     while head := stream.read(_HEAD.size):
                         body = stream.read(_HEAD.unpack(head)[0])
                         questions.put(_unpacked(body))
