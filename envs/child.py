@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import msgpack
@@ -154,8 +154,7 @@ def serve(answer: Callable[[Any], bytes], fd: int) -> None:
 
         def listen() -> None:
             try:
-                # a parent killed in mid-answer resets the connection
-                with suppress(OSError), connection.makefile("rb") as stream:
+                with connection.makefile("rb") as stream:
                     while head := stream.read(_HEAD.size):
                         body = stream.read(_HEAD.unpack(head)[0])
                         questions.put(_unpacked(body))
