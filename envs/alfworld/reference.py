@@ -158,7 +158,7 @@ class ALFWorldTextWorld(ALFWorld):
         ALFWorld.world,
         id="alfworld-textworld",
         description="alfworld on TextWorld itself, each world in a process of its own (slow; needs harness[alfworld])",
-        isolation="thread",
+        isolation="process",  # its process is ours to kill, but a player must bound their number
         reset_seconds=RESET_SECONDS,
         cloneable=False,
     )
