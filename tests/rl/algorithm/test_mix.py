@@ -109,7 +109,7 @@ def test_a_run_learns_from_experts_and_from_what_it_plays(
         "agent.prompt=plain",
         "agent.max_steps=1",
         "run.place=inline",
-        "run.steps=12",
+        "run.steps=6",
         "model.slots=16",
         "sampling.max_tokens=16",
         "explorer.groups=4",
@@ -131,8 +131,8 @@ def test_a_run_learns_from_experts_and_from_what_it_plays(
     run = RunFolder.create(config, "mixed")
     train(config, run)
     lines = [line for line in read(run.path) if line["phase"] == "train"]
-    assert [line["attempts"] for line in lines] == [16] * 12  # what experts show is no attempt
-    assert [line["lag_max"] for line in lines] == [0] * 12  # and explorers play on strictly on-policy
+    assert [line["attempts"] for line in lines] == [16] * 6  # what experts show is no attempt
+    assert [line["lag_max"] for line in lines] == [0] * 6  # and explorers play on strictly on-policy
     assert lines[-1]["expert_loss"] < 0.5 * lines[0]["expert_loss"]
     # At first every attempt fails, so that GRPO alone would have nothing to learn from.
     assert lines[0]["groups_used"] >= 4
