@@ -10,9 +10,9 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
-from collections.abc import Mapping
 from .child import Child, ChildDied, ChildLate
 
 _POOLS: weakref.WeakSet[ChildPool] = weakref.WeakSet()

@@ -51,6 +51,13 @@ TABLE = (
         "household tasks in text rooms: find things, clean, heat, cool and put them in place",
     ),
     Known(
+        "alfworld-textworld",
+        "harness.envs.alfworld.reference:ALFWorldTextWorld",
+        "harness/ALFWorldTextWorld-v0",
+        50,
+        "alfworld on TextWorld itself, each world in a process of its own (slow; needs harness[alfworld])",
+    ),
+    Known(
         "math",
         "harness.envs.math.world:Math",
         "harness/Math-v0",

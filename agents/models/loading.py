@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import GenerationConfig
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.utils.logging import disable_progress_bar
 
 from harness.envs.errors import UserError
@@ -40,6 +41,13 @@ def load_pretrained(auto: Any, path: Path | str, **options: Any) -> Any:
 def context_of(config: Any) -> int:
     """Most tokens of a sequence, by a model's config."""
     return int(getattr(config, "max_position_embeddings", None) or 2048)
+
+
+def parameter_shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every weight of a causal LM, tied ones once, by its config alone."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers' own
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def end_tokens(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -21,7 +21,7 @@ from harness.envs.errors import UserError
 
 from ..types import Completion
 from .base import ContextFull, ModelError
-from .loading import context_of, end_tokens, generation_config, load_pretrained
+from .loading import context_of, end_tokens, generation_config, load_pretrained, parameter_shapes
 from .vllm_start import arguments, cause, check_installed, set_environment, why
 from .vllm_worker import SHARED, write_weights
 
@@ -56,6 +56,7 @@ class VllmModel:
         self.name, self.version = Path(path).name, 0
         self.context = min(limit, config.context or limit)
         self._vocabulary = int(shape.vocab_size)
+        self._shapes = parameter_shapes(shape)
         self._ends = end_tokens(generation_config(path), self.tokenizer)
         self._mode: Literal["keep", "abort"] = "abort" if config.on_update == "restart" else "keep"
         self._folder = tempfile.TemporaryDirectory(prefix="harness-vllm-")
@@ -107,10 +108,10 @@ class VllmModel:
         """Take new weights in place. Answers under way wait, and then go on from the token they are at, computed anew
         under the new weights, or begin again (`config.on_update`).
 
-        Raises ValueError where the weights do not fit; the engine is then unusable until a whole update has come.
+        Raises ValueError where the weights do not fit; the engine then keeps those it has.
         """
         file = self._fresh_file()
-        await asyncio.to_thread(write_weights, weights, file)
+        await asyncio.to_thread(write_weights, weights, file, self._shapes)
         await self.update_from(file, version)
 
     async def update_from(self, file: Path, version: int) -> None:

@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoTokenizer
 from harness.envs.errors import UserError
 
 from .base import ModelError
-from .loading import end_tokens, generation_config, load_pretrained
+from .loading import end_tokens, generation_config, load_pretrained, parameter_shapes
 from .openai import OpenAIModel
 from .vllm_worker import EXTENSION, SHARED, write_weights
 
@@ -54,7 +54,9 @@ class VllmServer(OpenAIModel):
         another vocabulary.
         """
         self._url = url.rstrip("/").removesuffix("/v1")
-        served, context = self._look(load_pretrained(AutoConfig, path))
+        shape = load_pretrained(AutoConfig, path)
+        served, context = self._look(shape)
+        self._shapes = parameter_shapes(shape)
         tokenizer = load_pretrained(AutoTokenizer, path)
         context = min(context, config.context or context)
         super().__init__(served, base_url=f"{self._url}/v1", tokenizer=tokenizer, context=context)
@@ -91,7 +93,7 @@ class VllmServer(OpenAIModel):
         file = self._prefix.with_name(f"{self._prefix.name}-{next(self._numbers)}.safetensors")
         async with self._updating:
             try:
-                await asyncio.to_thread(write_weights, weights, file)
+                await asyncio.to_thread(write_weights, weights, file, self._shapes)
             except OSError as error:
                 raise ModelError(f"cannot write weights into {self._exchange}: {error}") from error
             await self._control("/pause", mode=self._mode)

@@ -7,7 +7,7 @@ says, also where vLLM keeps copies of its own (packed for the CPU, or tied to an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,13 @@ SHARED = Path("/dev/shm")  # noqa: S108 - files there have names of their own
 """Where files stay in memory."""
 
 
-def write_weights(weights: Iterable[tuple[str, torch.Tensor]], file: Path) -> None:
-    """A safetensors file of them, of those that share one storage the first."""
+def write_weights(
+    weights: Iterable[tuple[str, torch.Tensor]], file: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """A safetensors file of them, of those that share one storage the first.
+
+    Raises ValueError where they are not those that `shapes` names, all of them: vLLM would load a part in silence.
+    """
     from safetensors.torch import save_file
 
     tensors: dict[str, torch.Tensor] = {}
@@ -28,7 +33,12 @@ def write_weights(weights: Iterable[tuple[str, torch.Tensor]], file: Path) -> No
     for name, tensor in weights:
         if tensor.data_ptr() not in seen:
             seen.add(tensor.data_ptr())
+            if tuple(tensor.shape) != shapes.get(name):
+                there = shapes.get(name, "unknown there")
+                raise ValueError(f"weight '{name}' of shape {tuple(tensor.shape)} does not fit: {there}")
             tensors[name] = tensor.detach().cpu().contiguous()
+    if missing := shapes.keys() - tensors.keys():
+        raise ValueError(f"{len(missing)} weights did not come, among them '{min(missing)}'")
     save_file(tensors, file)
 
 
@@ -51,15 +61,12 @@ class Weights:
         with set_current_vllm_config(self.vllm_config):
             initialize_layerwise_reload(model)
             try:
-                loaded = model.load_weights(_weights(file))
+                model.load_weights(_weights(file))
             except (KeyError, ValueError, AssertionError, RuntimeError, OSError) as error:
-                problem, loaded = f"{type(error).__name__}: {error}", set()
+                problem = f"{type(error).__name__}: {error}"
             finalize_layerwise_reload(model, config)
-            tied = _mend_tied_head(model)
+            _mend_tied_head(model)
         self.model_runner.reset_lora_state()
-        missing = {name for name, _ in model.named_parameters()} - loaded - tied
-        if not problem and missing:
-            problem = f"{len(missing)} weights did not come, among them '{min(missing)}'"
         return problem
 
 
@@ -71,8 +78,8 @@ def _weights(file: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, tensors.get_tensor(name)
 
 
-def _mend_tied_head(model: Any) -> set[str]:
-    """Let an output head that shares the embedding's weights see the new ones. Returns its parameters' names.
+def _mend_tied_head(model: Any) -> None:
+    """Let an output head that shares the embedding's weights see the new ones.
 
     vLLM (0.28 to 0.31) loads such a head through the embedding, so a reload passes it by: it is left with what it was
     given before, on a CPU in a packed copy of its own. To be taken out when vLLM's reload ties again by itself; the
@@ -80,7 +87,6 @@ def _mend_tied_head(model: Any) -> set[str]:
     """
     head: Any = getattr(model, "lm_head", None)
     if not getattr(model.config, "tie_word_embeddings", False) or not hasattr(head, "quant_method"):
-        return set()
+        return
     head.weight = model.model.embed_tokens.weight
     head.quant_method.process_weights_after_loading(head)
-    return {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter is head.weight}

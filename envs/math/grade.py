@@ -18,8 +18,8 @@ from .numbers import Number, number, same_in_base, same_number, split_unit, sque
 
 VERSION = "1"
 """Raised whenever a verdict may differ, so that scores stay comparable."""
-DEADLINE = 2.0
-"""Seconds that the algebra of one answer may take."""
+DEADLINE = 1.8
+"""Seconds that the algebra of one answer may take; with the process ended, a verdict comes within two."""
 WORKERS = 2
 """Grading processes of one process of ours; they start when first needed."""
 START_SECONDS = 120.0

@@ -6,7 +6,7 @@ A table and nothing else, so that listing worlds imports no package. A test comp
 from __future__ import annotations
 
 # fmt: off
-LEVELS = dict(
+LEVELS: dict[str, int] = dict(  # noqa: C408 - a table of names reads better so
     ab=4, acre=0, advanced_geometry=4, aiw=9, arc_1d=4, arc_agi=4, base_conversion=5, basic_arithmetic=5, bf=3,
     binary_alternation=4, binary_matrix=4, bitwise_arithmetic=10, boxnet=9, caesar_cipher=2,
     calendar_arithmetic=4, chain_sum=11, circuit_logic=5, codeio=4, coin_flip=13, color_cube_rotation=5,

@@ -40,9 +40,7 @@ _FORMULAS = frozenset(
     {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
 )
 """Graders that run an answer through sympy's `parse_expr`, which is `eval` too."""
-_FUNCTIONS = frozenset(
-    "sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log ln sqrt Abs abs pi erf".split()
-)
+_FUNCTIONS = re.compile(r"(?:a?(?:sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|[Aa]bs|pi|erf)")
 _DRAWN_AT_ONCE = frozenset({"acre", "gsm_symbolic", "list_functions"})
 """Data sets that draw all their questions when they are made, so that another seed needs another data set."""
 _NONSENSE = ("0", "nonsense", "[]")
@@ -130,7 +128,7 @@ def harmless(task: str, answer: str) -> bool:
         return "(" not in answer and "__" not in answer
     if task in _FORMULAS:
         names = re.findall(r"[^\W\d]\w*", answer)
-        known = all(len(name) == 1 or name in _FUNCTIONS for name in names)
+        known = all(len(name) == 1 or _FUNCTIONS.fullmatch(name) for name in names)
         return known and re.search(r"[\"'\\\[\]{}@:;=_]|\.\s*[^\W\d]", answer) is None
     return True
 

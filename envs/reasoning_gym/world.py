@@ -142,10 +142,13 @@ def world_of(name: str) -> type[ReasoningGym]:
         id=f"{FAMILY}/{name}",
         description=f"reasoning-gym's {name}",
         max_steps=1,
-        instructions="Answer the question. The action is the final answer alone, in the form that the question asks for.",
+        instructions="Answer the question. The action is the final answer alone, in the form that is asked for.",
         isolation="thread",  # the work is done in another process, and may be waited for
         reset_seconds=START_SECONDS + MAKE_SECONDS,
         cloneable=True,
         version="0.1.25",
     )
-    return type(base)(f"ReasoningGym_{name}", (base,), {"world": spec, "name": name, "__doc__": spec.description})
+    made: type[ReasoningGym] = type(
+        f"ReasoningGym_{name}", (base,), {"world": spec, "name": name, "__doc__": spec.description}
+    )
+    return made

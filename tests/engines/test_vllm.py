@@ -125,7 +125,10 @@ async def _takes_weights(model: Policy, folder: Path) -> None:
     with pytest.raises(ValueError, match="nonsense"):
         await model.update([("nonsense", torch.zeros(3))], 3)
     with pytest.raises(ValueError, match="did not come"):
-        await model.update(list(other.named_parameters())[2:], 3)
+        await model.update(list(changed(folder, 9).named_parameters())[2:], 3)
+    answer = await ask(model)
+    assert answer.version == 2, "what does not fit changes nothing"
+    assert error(other, answer) < CLOSE
     await model.update(other.named_parameters(), 3)
     assert error(other, await ask(model)) < CLOSE
 
@@ -171,7 +174,8 @@ def test_untied_and_restarting(tiny: Any, loop: asyncio.Runner, tmp_path_factory
 
     async def work() -> None:
         other = changed(folder, 1)
-        asked = [asyncio.create_task(ask(model, str(i), seed=i, max_tokens=100)) for i in range(4)]
+        # Many more than go at once, so that some are under way when the update comes, and some wait.
+        asked = [asyncio.create_task(ask(model, str(i), seed=i, max_tokens=100)) for i in range(80)]
         await asyncio.sleep(0.1)
         await model.update(other.named_parameters(), 1)
         answers = await asyncio.gather(*asked)

@@ -1,4 +1,4 @@
-"""The tasks of reasoning-gym as worlds: names, splits, levels, verdicts that can be trusted, and nothing run as code."""
+"""The tasks of reasoning-gym as worlds: names, splits, levels, verdicts to be trusted, nothing run as code."""
 
 from __future__ import annotations
 
