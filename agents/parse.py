@@ -64,7 +64,9 @@ def parse(text: str) -> Reply:
 
 
 def write(thought: str, action: str) -> str:
-    """The answer that `parse` reads as this thought and action; both are one line here."""
+    """The answer that `parse` reads as this thought and action; an action of several lines stands in a fence."""
+    if "\n" in action:
+        action = f"\n```\n{action}\n```"
     return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
 
 

@@ -35,7 +35,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-MOST = {"verifiers": 24}
+MOST = {"verifiers": 8}
 """Samples of a peer that would take minutes for more: it starts a process for each."""
 HERE = Path(__file__).resolve()
 LATENCY, IN_FLIGHT = 0.02, 256

@@ -24,7 +24,8 @@ from harness.config import RunConfig
 from harness.envs.registry import world_class
 from harness.rl.loop import Loop
 from harness.rl.place import Place, open_place
-from harness.rl.trainer.trainer import WARMUP, Trainer
+from harness.rl.trainer.learner import WARMUP
+from harness.rl.trainer.trainer import Trainer
 
 WORLD = str(Path(__file__).with_name("late_alfworld.py"))
 MODES: dict[str, dict[str, Any]] = {

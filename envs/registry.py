@@ -51,6 +51,13 @@ TABLE = (
         "household tasks in text rooms: find things, clean, heat, cool and put them in place",
     ),
     Known(
+        "alfworld-textworld",
+        "harness.envs.alfworld.reference:ALFWorldTextWorld",
+        "harness/ALFWorldTextWorld-v0",
+        50,
+        "alfworld on TextWorld itself, each world in a process of its own (slow; needs harness[alfworld])",
+    ),
+    Known(
         "math",
         "harness.envs.math.world:Math",
         "harness/Math-v0",
@@ -75,15 +82,44 @@ TABLE = (
 )
 
 
+class Family(NamedTuple):
+    """Many worlds of one package, each `name/MEMBER`."""
+
+    name: str
+    members: str
+    """`module:mapping`; the keys are the members, and the module imports nothing heavy."""
+    target: str
+    """`module:function`, from a member to its class."""
+    description: str
+
+
+FAMILIES = (
+    Family(
+        "reasoning_gym",
+        "harness.envs.reasoning_gym.names:LEVELS",
+        "harness.envs.reasoning_gym.world:world_of",
+        "one of the {count} tasks of reasoning-gym, each a question with one graded answer",
+    ),
+)
+
+
 def names() -> list[Known]:
-    """All worlds that can be had by name, those of other installed packages included; imports none of them."""
+    """All worlds that can be had by name, those of other installed packages included; imports none of them. A family
+    is listed by its members (see `members`)."""
     ours = {row.name for row in TABLE}
     others = [
         Known(point.name, point.value, "", 0, f"from the package {point.dist.name if point.dist else point.module}")
         for point in entry_points(group=GROUP)
         if point.name not in ours
     ]
-    return [*TABLE, *sorted(others)]
+    return [*TABLE, *(row for family in FAMILIES for row in members(family)), *sorted(others)]
+
+
+def members(family: Family) -> list[Known]:
+    """The worlds of a family, by name."""
+    module, _, table = family.members.partition(":")
+    listed = sorted(getattr(importlib.import_module(module), table))
+    return [Known(f"{family.name}/{m}", family.target, "", 1, f"{family.name}'s {m}") for m in listed]
 
 
 def world_class(name: str) -> type[TextEnv]:
@@ -92,6 +128,11 @@ def world_class(name: str) -> type[TextEnv]:
 
     Raises UnknownName, or UserError where the file or module is broken.
     """
+    family, _, member = name.partition("/")
+    for known_family in FAMILIES:
+        if family == known_family.name:
+            module, _, function = known_family.target.partition(":")
+            return getattr(importlib.import_module(module), function)(member)  # type: ignore[no-any-return]
     ours = any(name in (row.name, row.gym_id) for row in TABLE)  # looking for other packages' worlds takes a while
     for known in TABLE if ours else names():
         if name in (known.name, known.gym_id):
@@ -107,7 +148,7 @@ def world_class(name: str) -> type[TextEnv]:
     raise UnknownName(
         "world",
         name,
-        (row.name for row in names()),
+        [*(row.name for row in names() if "/" not in row.name), *(f"{family.name}/NAME" for family in FAMILIES)],
         hint="A path ending in .py, module:Class, or a Gymnasium id works too.",
     )
 

@@ -11,6 +11,7 @@ from harness.envs.config import EnvConfig
 from harness.rl.config import (
     AlgorithmConfig,
     BufferConfig,
+    DataConfig,
     ExplorerConfig,
     RunSection,
     SyncConfig,
@@ -47,6 +48,7 @@ class RunConfig(BaseModel):
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     explorer: ExplorerConfig = Field(default_factory=ExplorerConfig)
     buffer: BufferConfig = Field(default_factory=BufferConfig)
+    data: DataConfig = Field(default_factory=DataConfig)
     algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     sync: SyncConfig = Field(default_factory=SyncConfig)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.envs.errors import UnknownName, UserError
+from harness.rl.config import own_groups
 
 from .config import RunConfig
 
@@ -48,7 +49,8 @@ AT_LEAST: dict[str, float] = {
     "limits.failures_in_row": 1,
     "explorer.groups": 1,
     "explorer.group_size": 1,
-    "explorer.workers": 1,
+    "explorer.workers": 0,
+    "data.batch": 1,
     "explorer.max_steps": 1,
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
@@ -113,7 +115,10 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
         yield from _training(config)
         if config.run.steps > 0:
             yield from _algorithm(config, given)
-            yield from _buffer(config, given)
+            if config.data.file is None:
+                yield from _buffer(config, given)
+                yield from _players(config, given)
+        yield from _data(config, given)
         yield from _idle(config, given)
         yield from _modes(config, given)
         yield from _engine(config, given)
@@ -173,7 +178,8 @@ def _training(config: RunConfig) -> Iterator[tuple[str, str]]:
 def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     from harness.rl.algorithm import presets
 
-    yield from presets.check(config.algorithm, config.explorer, config.trainer, config.sync, given=given)
+    file = config.data.file is not None
+    yield from presets.check(config.algorithm, config.explorer, config.trainer, config.sync, file=file, given=given)
 
 
 def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
@@ -201,6 +207,62 @@ def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
             yield f"buffer.sources.{i}.share", f"must be greater than 0 and at most 1, not {source.share!r}"
     if (buffer.url or "").startswith("memory:") and config.run.place != "inline":
         yield "buffer.url", "memory:// is one process's own, and run.place=ray has several; take ray://NAME, or inline"
+
+
+def _players(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Who plays, and what comes from elsewhere."""
+    from harness.rl.algorithm import presets
+
+    groups, own, sources = config.explorer.groups, own_groups(config), config.buffer.sources
+    if own < 0:
+        yield "buffer.sources", f"give more than a batch of {groups} groups (explorer.groups); make shares smaller"
+    elif own == 0 and config.explorer.workers:
+        yield (
+            "explorer.workers",
+            f"what they play would never be trained on: buffer.sources give all {groups} groups of a batch. Set it to "
+            "0, or give smaller shares",
+        )
+    elif own and not config.explorer.workers:
+        theirs = f"give {groups - own} of {groups} groups of a batch" if sources else "are none"
+        yield "explorer.workers", f"0 leaves nobody to play, and buffer.sources {theirs}; they must give all of them"
+    if not config.explorer.workers:
+        if config.run.place == "apart":
+            yield "run.place", "apart waits for explorers, and explorer.workers is 0; leave it out"
+        for path in ("sync", "explorer.max_steps", "explorer.oversample", "explorer.group_size", "buffer.bound"):
+            if given(path, "explorer.workers"):
+                yield path, "would be ignored: explorer.workers is 0, so nobody plays"
+    try:
+        on_policy = presets.preset(config.algorithm.name).on_policy
+    except UserError:
+        return  # told already
+    if on_policy and sources:
+        yield (
+            "buffer.sources",
+            f"{config.algorithm.name} does not correct for tokens of another policy, and what is stored was sampled by "
+            "one; choose an algorithm with ratios (grpo)",
+        )
+
+
+WITHOUT_PLAYERS = ("explorer", "buffer", "sync", "trainer.updates")
+"""What training on a file does without."""
+
+
+def _data(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Training on a file."""
+    if config.data.file is None:
+        if given("data.batch", "data.file"):
+            yield "data.batch", "would be ignored: there is no data.file"
+        return
+    for path in WITHOUT_PLAYERS:
+        if given(path, "data.file"):
+            why = "a step is one optimizer step on data.batch lines" if path == "trainer.updates" else "nobody plays"
+            yield path, f"would be ignored: with data.file {why}"
+    if config.run.place == "apart":
+        yield "run.place", "apart waits for explorers, and with data.file there are none; leave it out"
+    if config.run.steps == 0:
+        yield "run.steps", "0 trains nothing on data.file; make it 1 or more"
+    if not Path(config.data.file).expanduser().is_file():
+        yield "data.file", f"there is no file '{config.data.file}'"
 
 
 def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:

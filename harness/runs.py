@@ -25,7 +25,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,6 +277,25 @@ def find_checkpoint(model: str) -> tuple[RunFolder, str] | None:
     if wanted not in labels:
         raise UnknownName("checkpoint", label, labels, hint=f"Of the run '{run.name}'.")
     return run, wanted
+
+
+def sources(stored: Sequence[str]) -> list[dict[str, Any]]:
+    """`buffer.sources` that take whole batches from what runs have stored: RUN=SHARE each, or RUN, and those without a
+    share divide what the others leave. Raises UserError."""
+    found = [(find(name), share) for name, _, share in (text.partition("=") for text in stored)]
+    try:
+        shares = [float(share) if share else None for _, share in found]
+    except ValueError:
+        raise UserError(f"--stored is RUN or RUN=SHARE with a share such as 0.5, not {' '.join(stored)}.") from None
+    given = sum(share for share in shares if share is not None)
+    open_shares = shares.count(None)
+    rest = (1 - given) / open_shares if open_shares else 0.0
+    if not 0 < given + rest * open_shares <= 1 + 1e-9 or rest < 0 or (open_shares and rest == 0):
+        raise UserError(f"--stored: the shares of {' '.join(stored)} must be above 0 and at most 1 together.")
+    return [
+        {"name": run.name, "url": run.buffer_url, "share": rest if share is None else share}
+        for (run, _), share in zip(found, shares, strict=True)
+    ]
 
 
 def _age(label: str) -> int | None:

@@ -32,7 +32,7 @@ class Point:
 
     label: str
     step: int | None
-    """Reinforcement learning steps behind it; None before a warm-up."""
+    """Training steps behind it; None before a warm-up."""
     scores: Scores
 
 
@@ -77,7 +77,7 @@ def success_table(ps: Sequence[Point]) -> Table:
     for p in ps:
         s = p.scores.success
         low, high = s.interval
-        name = names.get(p.label, f"after {p.step} steps of RL")
+        name = names.get(p.label, f"after {p.step} steps")
         value = f"{100 * s.value:.1f}%" if s.n else "-"
         lost = str(sum(p.scores.lost.values()) or "")
         table.add_row(name, value, f"{100 * low:.1f} to {100 * high:.1f}", str(s.n), lost)
@@ -93,7 +93,10 @@ def show_run(run: RunFolder, console: Console) -> None:
     if ps:
         console.print(success_table(ps))
     curves = Table.grid(padding=(0, 2))
-    for phase, names in (("warmup", ("loss",)), ("train", ("reward", "success", "loss", "grad_norm", "steps"))):
+    for phase, names in (
+        ("warmup", ("loss",)),
+        ("train", ("reward", "success", "preferred", "loss", "grad_norm", "steps")),
+    ):
         for name in names:
             _, values = series(lines, phase, name)
             if values:
@@ -183,7 +186,7 @@ def _draw(
     if left in at:
         ticks, names = [left, *ticks], ["untrained", *names]
     axes.set_xticks(ticks, names)
-    axes.set_xlabel("reinforcement learning step" + (" (0: after warm-up)" if left in at else ""), color=ink)
+    axes.set_xlabel("training step" + (" (0: after warm-up)" if left in at else ""), color=ink)
     axes.set_title(title, loc="left", fontsize=11, color=ink)
     axes.grid(axis="y", color="#e6e8eb", linewidth=0.8)
     axes.set_axisbelow(True)

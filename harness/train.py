@@ -30,6 +30,7 @@ from .runs import RunFolder, writing
 from .show import draw, points, success_table
 
 if TYPE_CHECKING:
+    from harness.rl.config import SourceConfig
     from harness.rl.monitor import Monitor
     from harness.rl.place import Handle, Place
 
@@ -65,13 +66,12 @@ class _Training:
     async def go(self) -> None:
         from harness.rl.monitor import Monitor
         from harness.rl.place import open_place
-        from harness.rl.trainer.trainer import Trainer
 
         config, run = self.config, self.run
         base = self._base()
         place, monitor = open_place(config.run.place), Monitor(run.path)
         try:
-            trainer = place.put(Trainer, config, base, run.checkpoints, run.buffer_url, threads=config.trainer.threads)
+            trainer = self._trainer(place, base)
             done = await trainer.call("resume")
             monitor.rewind("train", done)
             # The untrained model is scored here while the trainer's process warms up.
@@ -88,11 +88,20 @@ class _Training:
             if config.warmup.episodes:
                 await self._score("warmup")
             if config.run.steps:
-                await self._reinforce(place, trainer, monitor, base, done)
+                await self._train(place, trainer, monitor, base, done)
                 await self._score(f"step-{config.run.steps:06d}")
         finally:
             monitor.close()
             place.close()
+
+    def _trainer(self, place: Place, base: Path) -> Handle:
+        from harness.rl.trainer.offline import OfflineTrainer
+        from harness.rl.trainer.trainer import Trainer
+
+        config, run = self.config, self.run
+        if config.data.file is not None:
+            return place.put(OfflineTrainer, config, base, run.checkpoints, threads=config.trainer.threads)
+        return place.put(Trainer, config, base, run.checkpoints, run.buffer_url, threads=config.trainer.threads)
 
     def _base(self) -> Path:
         """The model that the run begins with."""
@@ -137,17 +146,21 @@ class _Training:
             }
             self.display.update(len(losses), figures)
 
-    async def _reinforce(self, place: Place, trainer: Handle, monitor: Monitor, base: Path, done: int) -> None:
+    async def _train(self, place: Place, trainer: Handle, monitor: Monitor, base: Path, done: int) -> None:
         from harness.rl.loop import Loop
 
         config, run = self.config, self.run
-        rewards: list[float] = []
-        self.display.phase("reinforcement learning", config.run.steps, done)
+        # Pairs are told by the share that is preferred, demonstrations by their loss, the rest by its rewards.
+        shown: list[float] = []
+        phase = "reinforcement learning" if config.data.file is None else f"{config.algorithm.name} on a file"
+        self.display.phase(phase, config.run.steps, done)
 
         def report(version: int, metrics: Mapping[str, float]) -> None:
             monitor.log("train", version, metrics)
-            rewards.append(metrics["reward"])
-            figures = {"reward": f"{sparkline(rewards)} {rewards[-1]:.3f}"}
+            figures: dict[str, str] = {}
+            if name := next((n for n in ("reward", "preferred", "loss") if n in metrics), None):
+                shown.append(metrics[name])
+                figures[name] = f"{sparkline(shown)} {shown[-1]:.3f}"
             if "success" in metrics:
                 figures["success"] = f"{100 * metrics['success']:.0f}%"
             figures["tokens/s"] = f"{metrics['tokens_per_second']:,.0f}"
@@ -170,6 +183,12 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
     player = "the expert" if world_class(config.env.name).has_expert() else "random play, for the form (no expert)"
     model = config.model.path or f"made from scratch ({tiny.layers} layers of width {tiny.width})"
     batch = f"{config.explorer.groups} x {config.explorer.group_size} episodes each"
+    if config.data.file is not None:
+        batch = f"{config.data.batch} lines of {config.data.file} each"
+    elif not config.explorer.workers:
+        batch = (
+            f"{config.explorer.groups} groups each of those stored by {', '.join(map(_share, config.buffer.sources))}"
+        )
     plan = [
         (
             "world",
@@ -177,7 +196,7 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
         ),
         ("model", model),
         ("warm-up", f"{config.warmup.episodes} episodes of {player}" if config.warmup.episodes else "none"),
-        ("RL", f"{config.run.steps} steps of {config.algorithm.name}, {batch}"),
+        ("training", f"{config.run.steps} steps of {config.algorithm.name}, {batch}"),
         *(
             [("start", f"{config.explorer.workers} x `harness explore {run.name}`, in other terminals")]
             if config.run.place == "apart"
@@ -188,6 +207,10 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
     ]
     for name, text in plan:
         console.print(Text.assemble((f"{name:>8}  ", "dim"), text))
+
+
+def _share(source: SourceConfig) -> str:
+    return f"{source.name} ({source.share:.0%})"
 
 
 def _finish(config: RunConfig, run: RunFolder, seconds: float, console: Console) -> None:

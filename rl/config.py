@@ -15,7 +15,7 @@ class RunSection:
 
     seed: int = 0
     steps: int = 40
-    """Reinforcement learning steps."""
+    """Training steps after the warm-up: of reinforcement learning, or on `data.file`."""
     about: str = ""
     """How long the recipe was measured to take, and where; shown at the start."""
     place: Literal["ray", "inline", "apart"] = "ray"
@@ -35,7 +35,8 @@ class ExplorerConfig:
     max_steps: int | None = None
     """Actions of a training episode; None takes `agent.max_steps`. Fewer make hopeless episodes cheap."""
     workers: int = 1
-    """Explorers side by side, each a process with an engine of its own unless run.place is inline."""
+    """Explorers side by side, each a process with an engine of its own unless run.place is inline. With 0 nobody plays,
+    and `buffer.sources` are all that is trained on."""
     oversample: float = 1.0
     """Groups started for each group that a batch needs. Above 1 the first complete ones make the batch, and the rest
     is given up and counted: no batch waits for its slowest tasks."""
@@ -82,6 +83,16 @@ class BufferConfig:
     keep: int | None = None
     """Training steps after which trained and stale groups are deleted; None keeps them. Going back further than that
     plays them again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataConfig:
+    """Talks from a file that are trained on, instead of what explorers play."""
+
+    file: str | None = None
+    """JSONL: demonstrations (algorithm.name=sft) or preference pairs (dpo), in the form that rl/lines.py tells."""
+    batch: int = 16
+    """Lines of one training step, which is one optimizer step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,6 +209,16 @@ class WarmupConfig:
         return sum(stage.episodes for stage in self.stages)
 
 
+def own_groups(plan: Plan) -> int:
+    """Of a batch's groups, those that the run's own explorers play; the others come from `buffer.sources`."""
+    return plan.explorer.groups - sum(portion(plan.explorer.groups, s.share) for s in plan.buffer.sources)
+
+
+def portion(groups: int, share: float) -> int:
+    """Of a batch of `groups`, those that a source with this share gives: whole ones, one at least."""
+    return max(1, round(groups * share))
+
+
 class Plan(Protocol):
     """All sections that training reads; `harness.config.RunConfig` is one."""
 
@@ -217,6 +238,8 @@ class Plan(Protocol):
     def explorer(self) -> ExplorerConfig: ...
     @property
     def buffer(self) -> BufferConfig: ...
+    @property
+    def data(self) -> DataConfig: ...
     @property
     def algorithm(self) -> AlgorithmConfig: ...
     @property

@@ -8,8 +8,9 @@
 |                   | the other                     |                                         |                      |
 | `_keep`, N        | an explorer that lives        | its end                                 | a kill               |
 
-Every mode is these tasks and the numbers of `sync`, `explorer.workers` and `run.place`; with place apart `_deliver`
-writes into a folder (sync/weights.py) that explorers started by hand read, and there is nobody to keep. Knows no
+Every mode is these tasks and the numbers of `sync`, `explorer.workers` and `run.place`; with place apart weights are
+written into a folder (sync/weights.py) that explorers started by hand read, and there is nobody to keep. The trainer
+alone, on what is stored or on a file, is the same with no explorers. Knows no
 worlds, models or losses, nor where parts live. Invariants: training steps are taken in order, each once; all that must
 survive is in the buffer and the checkpoints, so a run that is killed anywhere goes on from the newest checkpoint.
 """
@@ -62,14 +63,14 @@ class Loop:
         if done >= self.plan.run.steps:
             return
         self._weights: dict[int, Any] = {}
-        self._delivered = [-1] * self.plan.explorer.workers
+        players = 0 if self.plan.data.file or self.plan.run.place == "apart" else self.plan.explorer.workers
+        self._delivered = [-1] * players
         self._news = asyncio.Event()
         self._respawns = 0
         await self._publish(done)
         tasks: list[Coroutine[Any, Any, None]] = [self._train(done), self._deliver()]
-        if self.plan.run.place != "apart":
-            self.explorers = [self._spawn(i) for i in range(self.plan.explorer.workers)]
-            tasks += [self._keep(i) for i in range(self.plan.explorer.workers)]
+        self.explorers = [self._spawn(i) for i in range(players)]
+        tasks += [self._keep(i) for i in range(players)]
         try:
             await _first(tasks)
         finally:
@@ -106,6 +107,8 @@ class Loop:
         oldest = version_for(version, self.plan.sync) if self.plan.sync.staleness is None else version
         if self.plan.run.place == "apart":
             await self.trainer.call("publish", self.outlet, oldest)
+            return
+        if not self._delivered:
             return
         self._weights[version] = self.trainer.refer("snapshot")
         for old in [v for v in self._weights if v < oldest]:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from ..errors import WorldError
 from . import rooms
-from .engine import APPLIANCES, NOTHING, STATES
+from .admissible import APPLIANCES
+from .engine import NOTHING, STATES
 from .game import Goal
 
 _ITEM: Final = r"(\w+ \d+)"

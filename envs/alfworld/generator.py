@@ -16,7 +16,8 @@ from typing import Final
 
 from ..errors import UnknownName, UserError
 from . import rooms
-from .engine import APPLIANCES, Episode
+from .admissible import APPLIANCES
+from .engine import Episode
 from .game import Game, Goal, Item, Receptacle
 
 SPLITS: Final = ("train", "valid_seen", "valid_unseen")

@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -149,6 +150,19 @@ def read(path: str) -> Game:
     return parse(text, path)
 
 
+def human(path: str) -> str:
+    """How the first of the people who were asked put the goal of a game. Raises UserError where nobody was."""
+    file = (require_root() / path).with_name("traj_data.json")
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))["turk_annotations"]["anns"][0]["task_desc"]
+        return " ".join(said.split())
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{file} tells no goal in a person's words ({type(error).__name__}); run `alfworld-download` again, or use "
+            "goals='template'."
+        ) from error
+
+
 def parse(text: str, path: str) -> Game:
     """The game that the text of a `game.tw-pddl` file describes."""
     try:
@@ -260,7 +274,7 @@ def _goal(text: str) -> Goal:
 
 
 @lru_cache(maxsize=256)
-def cached(path: str, folder: str) -> Game:
+def cached(path: str, folder: str, *, human_goal: bool = False) -> Game:
     """`read`, kept for the games played last; `folder` is the root, so that another root is another game."""
     del folder
-    return read(path)
+    return replace(read(path), task=human(path)) if human_goal else read(path)

@@ -20,7 +20,8 @@ from .expert import SearchExpert
 from .game import Game, listing
 
 SOURCES: Final = ("auto", "generated", "official")
-_OPTIONS: Final = ("source", "receptacles", "objects", "task_types")
+GOALS: Final = ("template", "human")
+_OPTIONS: Final = ("source", "receptacles", "objects", "task_types", "goals")
 _KEPT_GAMES: Final = 512  # about 10 KB each
 _SLIPS: Final = 0.3  # share of mistakes in the games that `texts` plays
 
@@ -49,6 +50,7 @@ class ALFWorld(TextEnv):
 
     def __init__(self) -> None:
         self._episode: Episode | None = None
+        self._readable = True  # for the expert
 
     @classmethod
     def tasks(
@@ -59,6 +61,7 @@ class ALFWorld(TextEnv):
         receptacles: Sequence[int] | None = generator.SMALL_RECEPTACLES,
         objects: Sequence[int] | None = generator.SMALL_OBJECTS,
         task_types: Sequence[str] | None = None,
+        goals: str = "template",
         **options: Any,
     ) -> Sequence[Task]:
         """The tasks of a split.
@@ -66,17 +69,22 @@ class ALFWorld(TextEnv):
         `source`: official games, generated ones, or auto: official where `$ALFWORLD_DATA` holds them. `receptacles`
         and `objects` bound the size of generated rooms (their numbers of receptacles and of kinds of object; None
         for whole rooms), official ones are what they are. `task_types` keeps to some of the six types.
+        `goals`: the usual sentences, or how a human put the goal of an official game (which the expert cannot read).
         """
         check_choice("alfworld", split, cls.world.splits, options, known=_OPTIONS)
         if source not in SOURCES:
             raise UnknownName("source of alfworld", source, SOURCES)
+        if goals not in GOALS:
+            raise UnknownName("goals of alfworld", goals, GOALS)
         if isinstance(task_types, str):
             task_types = (task_types,)
         if source == "official" or (
             source == "auto" and (official.root() is not None or split not in generator.SPLITS)
         ):
-            return _official_tasks(split, task_types)
-        return _generated_tasks(split, _span(receptacles), _span(objects), task_types)
+            return _official_tasks(cls.world.id, split, task_types, human=goals == "human")
+        if goals == "human":
+            raise UserError("alfworld: nobody put the goals of generated games in words; goals='human' is official.")
+        return _generated_tasks(cls.world.id, split, _span(receptacles), _span(objects), task_types)
 
     @classmethod
     def texts(cls) -> Sequence[str]:
@@ -89,7 +97,11 @@ class ALFWorld(TextEnv):
         if task is None:
             tasks = self.tasks("train")
             task = tasks[int(self.np_random.integers(len(tasks)))]
-        self._episode = Episode(game(task))
+        self._readable = task.data.get("goals") != "human"
+        return self._start(game(task))
+
+    def _start(self, played: Game) -> tuple[str, dict[str, Any]]:
+        self._episode = Episode(played)
         return self._episode.observation, self._info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -101,19 +113,21 @@ class ALFWorld(TextEnv):
         info = self._info(episode) | {"refused": observation == NOTHING}
         return observation, float(episode.won), episode.won, False, info
 
-    def expert(self) -> Expert:
-        return SearchExpert()
+    def expert(self) -> Expert | None:
+        return SearchExpert() if self._readable else None
 
     @staticmethod
     def _info(episode: Episode) -> dict[str, Any]:
-        return {"admissible": episode.admissible, "task_type": episode.game.task_type, "won": episode.won}
+        known = {"task_type": episode.game.task_type, "won": episode.won, "progress": episode.progress}
+        return {"admissible": episode.admissible, **known}
 
 
 def game(task: Task) -> Game:
     """The game of a task. Raises UserError where an official game is asked for that this machine does not have."""
     data = task.data
     if "path" in data:
-        return official.cached(str(data["path"]), str(official.require_root()))
+        root = str(official.require_root())
+        return official.cached(str(data["path"]), root, human_goal=data.get("goals") == "human")
     return _generated(
         task.split, task.seed, _span(data["receptacles"]), _span(data["objects"]), tuple(data["task_types"])
     )
@@ -135,15 +149,16 @@ def _span(bounds: Sequence[int] | None) -> generator.Span | None:
     raise UserError(f"alfworld: {bounds!r} is no pair of numbers; give [smallest, largest], or null for whole rooms.")
 
 
-def _official_tasks(split: str, task_types: Sequence[str] | None) -> Sequence[Task]:
+def _official_tasks(env: str, split: str, task_types: Sequence[str] | None, *, human: bool) -> Sequence[Task]:
     kept = generator.check_types(task_types)
     paths = [path for path in _listed(split, str(official.require_root())) if official.task_type(path) in kept]
 
     def make(i: int) -> Task:
         path = paths[i]
-        return Task(
-            env="alfworld", split=split, id=path.split("/", 1)[1].removesuffix(f"/{official.GAME}"), data={"path": path}
-        )
+        name = path.split("/", 1)[1].removesuffix(f"/{official.GAME}")
+        if human:
+            return Task(env=env, split=split, id=f"{name}@human", data={"path": path, "goals": "human"})
+        return Task(env=env, split=split, id=name, data={"path": path})
 
     return LazyTasks(len(paths), make)
 
@@ -155,7 +170,11 @@ def _listed(split: str, root: str) -> tuple[str, ...]:
 
 
 def _generated_tasks(
-    split: str, receptacles: generator.Span | None, objects: generator.Span | None, task_types: Sequence[str] | None
+    env: str,
+    split: str,
+    receptacles: generator.Span | None,
+    objects: generator.Span | None,
+    task_types: Sequence[str] | None,
 ) -> Sequence[Task]:
     types = generator.check(split, receptacles, objects, task_types)
     data = {
@@ -167,7 +186,7 @@ def _generated_tasks(
     lane = generator.SPLITS.index(split)  # seeds of one split are never those of another
 
     def make(i: int) -> Task:
-        return Task(env="alfworld", split=split, id=f"{i}{knobs}", seed=len(generator.SPLITS) * i + lane, data=data)
+        return Task(env=env, split=split, id=f"{i}{knobs}", seed=len(generator.SPLITS) * i + lane, data=data)
 
     return LazyTasks(ENDLESS, make)
 

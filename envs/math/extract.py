@@ -50,7 +50,7 @@ def answer_in(text: str) -> str:
     """
     if (plain := _PLAIN_ANSWER.fullmatch(text)) is not None:
         return plain[1]
-    text = _without_thinking(text)[-_LONGEST_REPLY:].strip()
+    text = without_thinking(text)[-_LONGEST_REPLY:].strip()
     if (at := text.rfind("<answer>")) >= 0:
         text = text[at + len("<answer>") :].split("</answer>")[0].strip()
     if r"\boxed" in text or r"\fbox" in text:
@@ -105,7 +105,8 @@ def canonical(answer: str) -> str:
     return _SPACE.sub(" ", s).strip()
 
 
-def _without_thinking(text: str) -> str:
+def without_thinking(text: str) -> str:
+    """What follows the thinking; an unclosed `<think>` hides all that follows it."""
     if "</think>" in text:
         text = text[text.rfind("</think>") + len("</think>") :]
     return text.split("<think>")[0]

@@ -7,21 +7,19 @@ a kind of verdict, and is never taken for a wrong answer.
 
 from __future__ import annotations
 
-import atexit
-import os
 import re
-import threading
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..child import Child, ChildDied, ChildLate
+from ..child import ChildDied, ChildLate
+from ..pool import ChildPool
 from .extract import answer_in, canonical
 from .numbers import Number, number, same_in_base, same_number, split_unit, squeezed
 
 VERSION = "1"
 """Raised whenever a verdict may differ, so that scores stay comparable."""
-DEADLINE = 2.0
-"""Seconds that the algebra of one answer may take."""
+DEADLINE = 1.8
+"""Seconds that the algebra of one answer may take; with the process ended, a verdict comes within two."""
 WORKERS = 2
 """Grading processes of one process of ours; they start when first needed."""
 START_SECONDS = 120.0
@@ -77,7 +75,7 @@ def grade(answer: str, gold: str, *, worked_out: bool = False) -> Verdict:
     if quick is not None:
         return Verdict(quick, taken)
     try:
-        return Verdict(Kind(_pool.ask([true, spelled])), taken)
+        return Verdict(Kind(_pool.ask([true, spelled], DEADLINE)), taken)
     except (ChildLate, ChildDied):
         return Verdict(Kind.GRADER_TIMEOUT, taken)
 
@@ -118,49 +116,4 @@ def _number(text: str) -> tuple[Number, str] | None:
     return None if found is None else (found._replace(percent=unit == "%"), unit)
 
 
-class _Pool:
-    """A few grading processes, shared by all threads; one that was late or died is replaced."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Start anew, without touching the processes there were: they belong to the parent after a fork."""
-        self._idle: list[Child] = []
-        self._fresh: set[Child] = set()
-        self._slots = threading.Semaphore(WORKERS)
-        self._lock = threading.Lock()
-
-    def ask(self, message: list[str]) -> str:
-        """Raises ChildLate, ChildDied. Waits for a free process as long as it takes: each answer is bounded."""
-        with self._slots:
-            with self._lock:
-                child = self._idle.pop() if self._idle else self._new()
-            try:
-                if child in self._fresh:
-                    child.ask([], START_SECONDS)
-                    self._fresh.discard(child)
-                answer: str = child.ask(message, DEADLINE)
-            except (ChildLate, ChildDied):
-                self._fresh.discard(child)
-                with self._lock:
-                    self._idle.insert(0, self._new())  # starts while others work; used last
-                raise
-            with self._lock:
-                self._idle.append(child)
-            return answer
-
-    def close(self) -> None:
-        with self._lock:
-            while self._idle:
-                self._idle.pop().kill()
-
-    def _new(self) -> Child:
-        child = Child("harness.envs.math.symbolic")
-        self._fresh.add(child)
-        return child
-
-
-_pool = _Pool()
-atexit.register(_pool.close)
-os.register_at_fork(after_in_child=_pool.forget)
+_pool = ChildPool("harness.envs.math.symbolic", workers=WORKERS, start_seconds=START_SECONDS)

@@ -1,4 +1,4 @@
-"""Maths problems with one graded answer: generated arithmetic, or a set from local files.
+"""Maths problems with one graded answer: generated arithmetic and countdown, or a set from files or the hub.
 
 One action an episode. Invariant: the true answer is never in an observation or in `info`.
 """
@@ -11,17 +11,24 @@ from typing import Any
 from ..base import Expert, Task, TextEnv, WorldSpec
 from ..errors import GraderError, UserError
 from ..tasks import ENDLESS, LazyTasks, check_choice
-from . import arithmetic
+from . import arithmetic, countdown, rewards
 from .datasets import rows
-from .grade import VERSION, Kind, grade
+from .extract import answer_in
+from .grade import VERSION, Kind, Verdict, grade
 
 HELD_OUT = 100_000
-"""Length of the held-out splits of arithmetic."""
+"""Length of the held-out splits of what is generated."""
+GENERATED: dict[str, tuple[int, Mapping[int, object]]] = {
+    "arithmetic": (2, arithmetic.LEVELS),
+    "countdown": (1, countdown.LEVELS),
+}
+"""Source -> the level that is taken where none is given, and all of them."""
+OPTIONS = ("source", "level", "folder", "rewards", "words")
 
 
 class Math(TextEnv):
-    """Options: `source` (arithmetic, a known set such as gsm8k, or the path of a .jsonl file), and for arithmetic
-    `level` (see arithmetic.LEVELS)."""
+    """Options: `source` (arithmetic, countdown, a known set such as gsm8k, the path of a .jsonl file, or hub:NAME);
+    `level` of what is generated; `folder`, where the files of known sets lie; `rewards` and `words` (rewards.py)."""
 
     world = WorldSpec(
         id="math",
@@ -35,25 +42,43 @@ class Math(TextEnv):
     )
 
     @classmethod
-    def tasks(cls, split: str, *, source: str = "arithmetic", level: int = 2, **options: Any) -> Sequence[Task]:
-        check_choice("math", split, cls.world.splits, options, known=("source", "level"))
-        if source != "arithmetic":
-            found = rows(source, split)
+    def tasks(
+        cls,
+        split: str,
+        *,
+        source: str = "arithmetic",
+        level: int | None = None,
+        folder: str | None = None,
+        rewards: Mapping[str, float] | None = None,
+        words: Sequence[int] | None = None,
+        **options: Any,
+    ) -> Sequence[Task]:
+        check_choice("math", split, cls.world.splits, options, known=OPTIONS)
+        paid = _paid(rewards, words)
+        if source not in GENERATED:
+            if level is not None:
+                raise UserError(
+                    f"option level of math would be ignored: {source} has none, only what is generated has."
+                )
+            found = rows(source, split, folder)
 
             def of_set(i: int) -> Task:
                 row = found[i]
-                data = {"question": row.question, "answer": row.answer, "kind": source}
-                return Task(env="math", split=split, id=f"{source}/{row.number}", data=data)
+                data = {"question": row.question, "answer": row.answer, "kind": source, **paid}
+                return Task(env="math", split=split, id=f"{row.origin}/{row.number}", data=data)
 
             return LazyTasks(len(found), of_set)
-        if level not in arithmetic.LEVELS:
-            listed = ", ".join(f"{number} ({what})" for number, what in arithmetic.LEVELS.items())
+        if folder is not None:
+            raise UserError(f"option folder of math would be ignored: {source} is generated and reads no files.")
+        usual, levels = GENERATED[source]
+        chosen = usual if level is None else level
+        if chosen not in levels:
+            listed = ", ".join(f"{number} ({what})" for number, what in levels.items())
             raise UserError(f"option level of math must be one of: {listed}; got {level!r}.")
 
         def generated(i: int) -> Task:
-            kind, question, answer = arithmetic.problem(split, level, i)
-            data = {"question": question, "answer": str(answer), "kind": kind}
-            return Task(env="math", split=split, id=f"arithmetic{level}/{i}", seed=i, data=data)
+            data = _arithmetic(split, chosen, i) if source == "arithmetic" else _countdown(split, chosen, i)
+            return Task(env="math", split=split, id=f"{source}{chosen}/{i}", seed=i, data={**data, **paid})
 
         return LazyTasks(ENDLESS if split == "train" else HELD_OUT, generated)
 
@@ -65,30 +90,39 @@ class Math(TextEnv):
                 question = arithmetic.problem("train", level, i).question
                 working, value = arithmetic.work_out(question)
                 texts.append(f"{question}\n{working}\nanswer {value}")
+        texts.append(f"{countdown.problem('train', 1, 0).question}\nanswer (1 + 2) * 3 - 4 / 5")
         return texts
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
         task = (options or {}).get("task") or self.tasks("train")[int(self.np_random.integers(ENDLESS))]
-        self._answer = str(task.data["answer"])
+        self._task = task.data
         self._kind = str(task.data["kind"])
         return str(task.data["question"]), {"task_type": self._kind}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        verdict = grade(action, self._answer, worked_out=self._kind in arithmetic.KINDS)
+        verdict = self._verdict(action)
         info = {"task_type": self._kind, "verdict": verdict.kind.value, "answer": verdict.answer}
-        match verdict.kind:
-            case Kind.GRADER_TIMEOUT:
-                raise GraderError(f"could not grade '{verdict.answer[:80]}' in time")
-            case Kind.CORRECT:
-                return "Correct.", 1.0, True, False, info
-            case Kind.WRONG:
-                return "Wrong.", 0.0, True, False, info
-            case Kind.UNPARSED:
-                return "No answer found.", 0.0, True, False, info
+        if verdict.kind is Kind.GRADER_TIMEOUT:
+            raise GraderError(f"could not grade '{verdict.answer[:80]}' in time")
+        says = {Kind.CORRECT: "Correct.", Kind.WRONG: "Wrong.", Kind.UNPARSED: "No answer found."}[verdict.kind]
+        reward = verdict.score
+        if "rewards" in self._task:
+            low, high = self._task["words"]
+            reward = rewards.composed(action, verdict.score, self._task["rewards"], (low, high))
+        return says, reward, True, False, info
+
+    def _verdict(self, action: str) -> Verdict:
+        if self._kind == "countdown":
+            taken = answer_in(action)
+            given = countdown.Problem(tuple(self._task["numbers"]), self._task["target"])
+            return Verdict(Kind(countdown.verify(taken, given)), taken[:1000])
+        return grade(action, str(self._task["answer"]), worked_out=self._kind in arithmetic.KINDS)
 
     def expert(self) -> Expert | None:
-        """Works generated arithmetic out; there is none for other sources."""
+        """Works generated problems out; there is none for other sources."""
+        if self._kind == "countdown":
+            return CountdownExpert()
         return ArithmeticExpert() if self._kind in arithmetic.KINDS else None
 
 
@@ -98,3 +132,34 @@ class ArithmeticExpert:
     def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
         working, value = arithmetic.work_out(observation)
         return working, f"answer {value}"
+
+
+class CountdownExpert:
+    """Searches, and answers with the expression."""
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
+        given = countdown.asked(observation)
+        return "", f"answer {countdown.solve(given)}"
+
+
+def _paid(weights: Mapping[str, float] | None, words: Sequence[int] | None) -> dict[str, Any]:
+    """What a task says of its reward: nothing where the answer alone counts."""
+    if weights is None and words is None:
+        return {}
+    chosen, pair = rewards.check(weights, words)
+    return {"rewards": chosen, "words": list(pair)}
+
+
+def _arithmetic(split: str, level: int, index: int) -> dict[str, Any]:
+    kind, question, answer = arithmetic.problem(split, level, index)
+    return {"question": question, "answer": str(answer), "kind": kind}
+
+
+def _countdown(split: str, level: int, index: int) -> dict[str, Any]:
+    given = countdown.problem(split, level, index)
+    return {
+        "question": given.question,
+        "kind": "countdown",
+        "numbers": list(given.numbers),
+        "target": given.target,
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,15 +19,34 @@ def train(
     recipe: Recipe = None,
     name: Annotated[str | None, typer.Option(help="Name of the run's folder; default: world and time.")] = None,
     seed: Seed = None,
-    steps: Annotated[int | None, typer.Option(help="Reinforcement learning steps.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps after the warm-up.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Train on this JSONL file instead of playing: demonstrations (algorithm.name=sft) or pairs (dpo)."
+        ),
+    ] = None,
+    stored: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN[=SHARE]", help="Train on a run's stored experiences instead of playing; several are mixed."
+        ),
+    ] = None,
 ) -> None:
-    """Train a model: warm-up, reinforcement learning, and its success on held-out tasks before and after."""
+    """Train a model: warm-up, reinforcement learning, and its success on held-out tasks before and after.
+
+    With --data or --stored the trainer is alone, and nobody plays but for the scores.
+    """
     from ..load import default_recipe, load
-    from ..runs import RunFolder
+    from ..runs import RunFolder, sources
 
     if env is None and recipe is None:
         raise UserError("say which world to train on: `harness train --env alfworld`, or give a --recipe.")
     shorthand = {"env.name": env, "run.seed": seed, "run.steps": steps}
+    if data is not None:
+        shorthand["data.file"] = json.dumps(str(data.expanduser().resolve()))
+    if stored:
+        shorthand |= {"buffer.sources": json.dumps(sources(stored)), "explorer.workers": 0}
     config = load(recipe or default_recipe(str(env)), [*settings(shorthand), *(overrides or [])])
     run = RunFolder.create(config, name)
     _run_training(run.name, lambda: _train_module().train(config, run))

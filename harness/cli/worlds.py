@@ -18,15 +18,28 @@ app = typer.Typer(help="Worlds: list, play, check, and make them.", no_args_is_h
 
 
 @app.command("list")
-def env_list() -> None:
-    """List the worlds there are."""
+def env_list(
+    family: Annotated[str | None, typer.Argument(help="Only the worlds of this family, such as reasoning_gym.")] = None,
+) -> None:
+    """List the worlds there are; a family of many is one line, unless it is named."""
     from rich.table import Table
 
-    from harness.envs.registry import names
+    from harness.envs.errors import UnknownName
+    from harness.envs.registry import FAMILIES, members, names
 
+    families = {f.name: members(f) for f in FAMILIES}
+    if family is not None and family not in families:
+        raise UnknownName("family of worlds", family, families)
+    if family is not None:
+        console().print(", ".join(row.name for row in families[family]))
+        return
     table = Table("name", "Gymnasium id", "what it is", box=None, header_style="bold", pad_edge=False)
+    inside = {row for rows in families.values() for row in rows}
     for row in names():
-        table.add_row(row.name, row.gym_id, row.description)
+        if row not in inside:
+            table.add_row(row.name, row.gym_id, row.description)
+    for f in FAMILIES:
+        table.add_row(f"{f.name}/NAME", "", f.description.format(count=len(families[f.name])))
     console().print(table)
 
 

@@ -71,11 +71,14 @@ def no_baseline(rewards_G: Rewards) -> Rewards:
 
 
 def with_advantages(group: ExperienceGroup, estimator: Estimator) -> Advantages:
-    """Every experience of the group with float32[L] advantages: its attempt's, spread over its sampled tokens.
+    """Every experience of the group with float32[L] advantages: its attempt's, spread over its sampled tokens; a group
+    whose experiences all have theirs already (a sample strategy's own) keeps them.
 
     Attempts are those that left experiences: what is only counted in `group.dropped` is in no statistic. Raises
     ValueError where a reward is not there yet, is not finite, or differs between two sequences of one attempt.
     """
+    if group.experiences and all(e.advantages is not None for e in group.experiences):
+        return Advantages(group=group, flat=not any(np.any(e.advantages) for e in group.experiences))
     rewards: dict[int, float] = {}
     for e in group.experiences:
         if e.reward is None or not np.isfinite(e.reward):

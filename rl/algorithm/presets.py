@@ -7,16 +7,14 @@ refused by `check`, never dropped in silence.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness.envs.errors import UnknownName, UserError, one_line
+from harness.envs.errors import UnknownName, UserError
 
 from ..config import AlgorithmConfig, ExplorerConfig, SyncConfig, TrainerConfig
+from ..own import own
 from .advantage import Estimator, centred, leave_one_out, no_baseline, standardized
 
 if TYPE_CHECKING:
@@ -146,17 +144,9 @@ def preset(name: str) -> Preset:
         return PRESETS[name]
     if ":" not in name:
         raise UnknownName("algorithm", name, PRESETS, hint="A Preset of your own goes by module:attribute.")
-    module_name, _, attribute = name.partition(":")
-    if not {"", here := str(Path.cwd())} & set(sys.path):
-        sys.path.append(here)  # a console script does not look where the user is, `python -m` does
-    try:
-        found: Any = getattr(import_module(module_name), attribute, None)
-    except Exception as error:  # the user's own file may raise anything; it is theirs to mend
-        raise UserError(f"algorithm '{name}': cannot import {module_name}: {one_line(error)}.") from error
+    found = own(name, "algorithm")
     if not isinstance(found, Preset):
-        raise UserError(
-            f"algorithm '{name}': {module_name} has no harness.rl.algorithm.presets.Preset named '{attribute}'."
-        )
+        raise UserError(f"algorithm '{name}' is a {type(found).__name__}, no harness.rl.algorithm.presets.Preset.")
     return found
 
 
@@ -179,9 +169,11 @@ def check(
     trainer: TrainerConfig,
     sync: SyncConfig,
     *,
+    file: bool = False,
     given: Given | None = None,
 ) -> list[tuple[str, str]]:
-    """Every setting that reinforcement learning with this algorithm must refuse, as (path, what and why).
+    """Every setting that this algorithm must refuse, as (path, what and why): in reinforcement learning, or on a file
+    of demonstrations or pairs (`file`).
 
     `given` tells what was written on purpose; without it, that is what differs from the default.
     """
@@ -191,7 +183,7 @@ def check(
         return [("algorithm.name", str(error))]
     asked = given or (lambda path, because: _differs(algorithm, path))
     return [
-        *_impossible(algorithm, explorer, trainer, sync),
+        *(_impossible_from_file(algorithm) if file else _impossible(algorithm, explorer, trainer, sync)),
         *((path, f"would be ignored: {why}") for path, why in _ignored(algorithm) if asked(path, "algorithm.name")),
     ]
 
@@ -204,7 +196,7 @@ def _impossible(
         yield (
             "algorithm.name",
             f"{name} learns from {'pairs' if chosen.pairs else 'demonstrations'} and uses no rewards, so it is no "
-            "algorithm for reinforcement learning (for the warm-up alone, leave this out and set run.steps=0)",
+            "algorithm for reinforcement learning: give it a file of them (--data FILE.jsonl)",
         )
     if chosen.needs_group and explorer.group_size < 2:
         free = ", ".join(n for n, p in PRESETS.items() if not p.needs_group and p.advantage)
@@ -225,6 +217,15 @@ def _impossible(
             yield "sync.offset", f"{late}, so the explorer may not run ahead; make it 0"
         if sync.staleness is not None:
             yield "sync.staleness", f"{late}, so the explorer may not run ahead; leave it out"
+
+
+def _impossible_from_file(algorithm: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    if preset(algorithm.name).advantage is not None:
+        fit = ", ".join(name for name, p in PRESETS.items() if p.advantage is None)
+        yield (
+            "algorithm.name",
+            f"{algorithm.name} learns from rewards, and data.file has none; choose one of {fit}, or leave the file out",
+        )
 
 
 def _ignored(algorithm: AlgorithmConfig) -> Iterator[tuple[str, str]]:

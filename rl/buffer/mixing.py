@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from harness.envs.errors import UserError
 
+from ..config import portion
 from ..experience import ExperienceGroup
 from .base import Buffer
 
@@ -112,7 +113,8 @@ class Library(Wrapped):
 class Mixed(Wrapped):
     """A share of every batch from each of several other buffers, the rest from the run's own.
 
-    Groups of others come as `SOURCE/NAME`, and stand in the batch after the run's own.
+    Groups of others come as `SOURCE/NAME`, and stand in the batch after the run's own; the lineage of their experiences
+    names the `source`, for their versions are another run's.
     """
 
     def __init__(self, buffer: Buffer, sources: Mapping[str, tuple[Buffer, float]]) -> None:
@@ -121,7 +123,7 @@ class Mixed(Wrapped):
         self._sources = sources
 
     def take(self, step: int, count: int, version: int) -> list[ExperienceGroup] | None:
-        wanted = {name: max(1, round(count * share)) for name, (_, share) in self._sources.items()}
+        wanted = {name: portion(count, share) for name, (_, share) in self._sources.items()}
         own = count - sum(wanted.values())
         if own < 0:
             raise UserError(
@@ -134,7 +136,7 @@ class Mixed(Wrapped):
             taken = self._sources[name][0].take(step, number, version)
             if taken is None:
                 return None  # what was leased already is given again when the step is taken again
-            groups += [renamed(g, f"{name}/{g.group}") for g in taken]
+            groups += [_from(name, g) for g in taken]
         return groups
 
     def acknowledge(self, step: int) -> None:
@@ -158,6 +160,12 @@ class Mixed(Wrapped):
         for buffer, _ in self._sources.values():
             buffer.close()
         super().close()
+
+
+def _from(source: str, group: ExperienceGroup) -> ExperienceGroup:
+    named = renamed(group, f"{source}/{group.group}")
+    marked = (replace(e, lineage={**e.lineage, "source": source}) for e in named.experiences)
+    return replace(named, experiences=tuple(marked))
 
 
 def renamed(group: ExperienceGroup, name: str) -> ExperienceGroup:

@@ -6,11 +6,11 @@ Knows names only; what a buffer needs is imported when one is opened.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 
 from harness.envs.errors import UnknownName, UserError
 
 from ..config import BufferConfig
+from ..own import own
 from .base import Buffer
 from .mixing import Library, Mixed
 
@@ -36,7 +36,7 @@ def open_buffer(url: str, config: BufferConfig, *, staleness: int | None = None)
         sources = {s.name: (Library(_store(s.url, plain, None), s.url), s.share) for s in config.sources}
         buffer = Mixed(buffer, sources)
     if ":" in config.strategy:
-        buffer = _strategy(config.strategy)(buffer, **config.options)
+        buffer = own(config.strategy, "buffer.strategy")(buffer, **config.options)
     return buffer
 
 
@@ -54,12 +54,3 @@ def _store(url: str, config: BufferConfig, staleness: int | None) -> Buffer:
         raise UserError(f"buffer.url: {scheme}:// needs the package {error.name}. {hint}") from error
     opened: Buffer = getattr(found, name)(url, config, staleness=staleness)
     return opened
-
-
-def _strategy(target: str) -> Callable[..., Buffer]:
-    module, _, name = target.partition(":")
-    try:
-        found: Callable[..., Buffer] = getattr(importlib.import_module(module), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise UserError(f"buffer.strategy: cannot find '{target}': {error}. Is it on the path?") from error
-    return found

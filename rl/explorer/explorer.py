@@ -35,7 +35,7 @@ from harness.envs.registry import world_class
 
 from ..buffer.base import BufferFull
 from ..buffer.registry import open_buffer
-from ..config import Plan
+from ..config import Plan, own_groups
 from ..experience import ExperienceGroup
 from ..masking import group_of
 from ..sync.synchronizer import Synchronizer
@@ -86,7 +86,7 @@ class Explorer:
         )
         self._hosts = hosts
         self._sync = Synchronizer(plan.sync)
-        self._slots = Slots(plan.explorer, self._buffer, self._seat)
+        self._slots = Slots(replace(plan.explorer, groups=own_groups(plan)), self._buffer, self._seat)
         self._ordered = plan.sync.staleness is None
         self._held = -1  # version of the engine's weights
         self._places = asyncio.Semaphore(plan.model.slots)

@@ -39,6 +39,12 @@ class Batch:
     """float32[B, L]; None for demonstrations."""
     reference_logprobs: torch.Tensor | None = None
     """float32[B, L] of the reference model, or None."""
+    expert: torch.Tensor | None = None
+    """bool[B]: rows that somebody else than the policy under training has made (lineage `expert`); None for
+    demonstrations and pairs."""
+    counted: tuple[int, int] = (0, 0)
+    """Loss tokens of the policy's rows and of the experts' in the whole batch, of which this may be a part: what a loss
+    needs to weigh two means."""
     together: int = 1
     """Rows that belong together and never part: 2 where rows 2k and 2k + 1 are a pair (chosen, rejected)."""
 
@@ -54,7 +60,7 @@ class Batch:
             value = getattr(self, f.name)
             if isinstance(value, torch.Tensor):
                 part = value[rows]
-                cut[f.name] = (part if f.name == "lengths" else part[:, :longest]).to(device)
+                cut[f.name] = (part if part.ndim == 1 else part[:, :longest]).to(device)
         return replace(self, **cut)
 
     def with_reference(self, rows: Sequence[torch.Tensor]) -> Batch:
@@ -69,10 +75,14 @@ def from_experiences(experiences: Sequence[Experience]) -> Batch:
     missing = [e.key for e in ordered if e.advantages is None]
     if missing:
         raise ValueError(f"{len(missing)} experiences have no advantages, among them {missing[0]}")
+    rows = _padded(ordered)
+    expert = torch.tensor([bool(e.lineage.get("expert")) for e in ordered])
     return Batch(
-        **_padded(ordered),
+        **rows,
         logprobs=_pad([e.logprobs for e in ordered], torch.float32),
         advantages=_pad([a for a in advantages if a is not None], torch.float32),
+        expert=expert,
+        counted=(int(rows["mask"][~expert].sum()), int(rows["mask"][expert].sum())),
     )
 
 

@@ -1,9 +1,7 @@
 """From stored groups of episodes to new weights, step by step.
 
-Holds the engine, the buffer and the algorithm of one run, and knows no explorers, nor where it runs itself. Invariants:
-whatever is drawn at random is drawn from the run's seed and the step's number, so a resumed run does what an
-uninterrupted one would have done; a step is acknowledged once it is trained, never before; `version` is the number of
-training steps done.
+Holds the buffer and the algorithm of one run, and knows no explorers, nor where it runs itself. Invariant: a step is
+acknowledged once it is trained, never before.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,101 +21,30 @@ from harness.envs.registry import world_class
 
 from ..algorithm import presets
 from ..algorithm.advantage import Advantages, with_advantages
-from ..algorithm.loss import SftLoss
 from ..buffer.registry import open_buffer
-from ..experience import Example, Experience, ExperienceGroup
-from ..sync.weights import WeightFolder, fingerprint
-from . import batch, checkpoint
-from .engine import Scorer, make_engine
+from ..experience import Experience, ExperienceGroup
+from . import batch
+from .learner import Learner
 
 if TYPE_CHECKING:
-    import torch
-
     from ..config import Plan
 
-WARMUP = "warmup"
-"""Name of the checkpoint that the warm-up leaves; it is never pruned."""
 
-
-class Trainer:
-    """Trains the model of one run."""
+class Trainer(Learner):
+    """Trains the model of one run on what is in its buffer."""
 
     def __init__(self, plan: Plan, base: Path, checkpoints: Path, buffer_url: str) -> None:
-        """base: folder (or hub name) of the model that the run begins with. Raises UserError."""
-        self._plan, self._base, self._checkpoints = plan, base, checkpoints
+        """base: as `Learner`'s. Raises UserError."""
         self._buffer = open_buffer(buffer_url, plan.buffer, staleness=plan.sync.staleness)
-        self._engine = make_engine(base, plan.trainer, temperature=plan.sampling.temperature)
-        self._tokenizer = fingerprint(self._engine.tokenizer)
-        self._reference: Scorer | None = None
-        self._loss = presets.loss(plan.algorithm)
+        super().__init__(plan, base, checkpoints, plan.trainer.updates)
         self._estimator = presets.estimator(plan.algorithm)
         self._success = world_class(plan.env.name).world.success
-        self.version = 0
-        self.journal = ""
-        """Digest of all that was trained on, in order; see `chained`."""
-        self._begin()
 
     def resume(self) -> int:
-        """Go on from the newest checkpoint, else from the warmed-up model, else from the base.
-
-        Returns the training steps done; what was trained after them can be taken from the buffer again. Raises
-        UserError where a checkpoint is of another model.
-        """
-        newest = checkpoint.latest(self._checkpoints)
-        warm = self._checkpoints / WARMUP
-        if newest is not None:
-            state = checkpoint.read_state(newest)
-            self.version, self.journal = int(state["step"]), str(state.get("journal", ""))
-            self._engine.load(newest)
-        elif warm.is_dir():
-            self._engine.load_weights(warm)
-        self._buffer.rewind(self.version)
-        return self.version
-
-    def warm_up(self) -> Iterator[dict[str, float]]:
-        """Imitate the world's expert as the `warmup` section says; yields the metrics of each optimizer step.
-
-        When the last step has been taken, the checkpoint `warmup` is there. Raises UserError where the
-        model's context holds none of its episodes.
-        """
-        from ..warmup import demonstrations
-
-        stages = demonstrations(self._plan, self._engine.tokenizer, self._engine.context)
-        if not any(stages):
-            raise UserError(
-                "the warm-up has nothing to imitate: every demonstration is longer than the model's context of "
-                f"{self._engine.context} tokens. Give the model a longer one (model.tiny.context), or shorten the "
-                "stages (warmup.stages, by their turns)."
-            )
-        yield from self.sft(stages)
-        self._save(WARMUP)
-
-    def sft(self, stages: Sequence[Sequence[Example]]) -> Iterator[dict[str, float]]:
-        """Train on demonstrations, stage by stage: passes, batches and optimizer of the `warmup` section.
-
-        Afterwards the optimizer of reinforcement learning begins anew. Yields loss, steps (of the whole warm-up),
-        tokens_per_second and the engine's other figures, once an optimizer step.
-        """
-        warmup = self._plan.warmup
-        stages = [[e for e in stage if e.mask[1:].any()] for stage in stages]
-        rng = np.random.default_rng([self._plan.run.seed, 0])
-        batches = [
-            [stage[i] for i in chosen]
-            for stage in stages
-            for chosen in batch.plan([len(e) for e in stage], warmup.batch_tokens, warmup.passes, rng)
-        ]
-        self._engine.begin(warmup.optimizer, len(batches))
-        for examples in batches:
-            began = time.perf_counter()
-            metrics = self._engine.step(batch.from_examples(examples), SftLoss())
-            seconds = time.perf_counter() - began
-            yield {
-                **metrics,
-                "steps": float(len(batches)),
-                "seconds": seconds,
-                "tokens_per_second": metrics["tokens"] / seconds,
-            }
-        self._begin()
+        """As `Learner.resume`; what was trained after the checkpoint can be taken from the buffer again."""
+        done = super().resume()
+        self._buffer.rewind(done)
+        return done
 
     def train(self, step: int) -> dict[str, float] | None:
         """Training step `step`, counted from 0, on the next batch in the buffer; None while there is none.
@@ -148,7 +75,7 @@ class Trainer:
 
     def _stale(self, experience: Experience) -> bool:
         bound = self._plan.sync.staleness
-        return bound is not None and self.version - experience.versions[0] > bound
+        return bound is not None and _own(experience) and self.version - experience.versions[0] > bound
 
     def _check_tokenizer(self, groups: Sequence[ExperienceGroup]) -> None:
         for experience in (e for g in groups for e in g.experiences):
@@ -159,24 +86,6 @@ class Trainer:
                     f"({self._tokenizer}): its ids mean other tokens. Explorers and trainer need the same model.path; "
                     "train what is stored with the model that sampled it, or give the run a buffer of its own."
                 )
-
-    def publish(self, folder: Path, oldest: int) -> None:
-        """Write the weights as they are now into a folder for explorers apart; see sync/weights.py for `oldest`."""
-        WeightFolder(folder).write(self.version, self._engine.weights(), tokenizer=self._tokenizer, oldest=oldest)
-
-    def save(self, step: int) -> None:
-        """Write the checkpoint of `step` training steps, and delete the oldest beyond `trainer.keep`.
-
-        Raises UserError where the disk does not take it; older checkpoints then stay usable.
-        """
-        if step != self.version:
-            raise ValueError(f"{self.version} training steps are done, not {step}")
-        self._save(checkpoint.name_of(step))
-        checkpoint.prune(self._checkpoints, self._plan.trainer.keep)
-
-    def snapshot(self) -> dict[str, torch.Tensor]:
-        """A copy of the weights as they are now, on the CPU, for whoever samples with them."""
-        return {name: weight.cpu().clone() for name, weight in self._engine.weights()}
 
     def close(self) -> None:
         """Let go of the buffer."""
@@ -199,8 +108,9 @@ class Trainer:
             for name, value in metrics.items():
                 sums[name] += value
         counts = {name: sums.pop(name, 0.0) for name in ("tokens", "loss_tokens", "skipped")}
-        means = {name: total / len(all_metrics) for name, total in sums.items()}
-        largest = {n: max(m[n] for m in all_metrics) for n in means if n.endswith("_max")}
+        # A loss may report what only some shares have (a part of the batch that a share has nothing of).
+        means = {name: total / sum(name in m for m in all_metrics) for name, total in sums.items()}
+        largest = {n: max(m[n] for m in all_metrics if n in m) for n in means if n.endswith("_max")}
         return {
             **means,
             **largest,
@@ -211,21 +121,6 @@ class Trainer:
             "tokens_per_second": counts["tokens"] / seconds,
             "nothing_to_train": 0.0 if shares else 1.0,
         }
-
-    def _reference_model(self) -> Scorer:
-        """The model that the KL term holds on to: the warmed-up one, or the base where there was no warm-up."""
-        if self._reference is None:
-            warm = self._checkpoints / WARMUP
-            self._reference = self._engine.reference(warm if warm.is_dir() else self._base)
-        return self._reference
-
-    def _begin(self) -> None:
-        trainer = self._plan.trainer
-        self._engine.begin(trainer.optimizer, self._plan.run.steps * trainer.updates)
-
-    def _save(self, name: str) -> None:
-        state: Mapping[str, Any] = {"step": self.version, "seed": self._plan.run.seed, "journal": self.journal}
-        checkpoint.write(self._checkpoints, name, self._engine.save, state)
 
 
 def chained(journal: str, groups: Sequence[ExperienceGroup]) -> str:
@@ -241,11 +136,13 @@ def _counts(judged: Sequence[Advantages]) -> dict[str, float]:
 
 
 def _figures(groups: Sequence[ExperienceGroup], success: float, version: int) -> dict[str, float]:
-    """Rewards of the attempts that count (nan where none does), lost attempts by outcome, versions and lengths."""
-    attempts = {(e.group, e.attempt): e.reward for g in groups for e in g.experiences}
-    rewards = [r for r in attempts.values() if r is not None]
-    lags = [version - e.versions[0] for g in groups for e in g.experiences]
-    sampled = sum(int(e.mask.sum()) for g in groups for e in g.experiences)
+    """Rewards of the attempts that count (nan where none does), lost attempts by outcome, versions and lengths. What
+    experts show has no reward and is in none of them."""
+    played = [e for g in groups for e in g.experiences if e.reward is not None]
+    attempts = {(e.group, e.attempt): e.reward for e in played if e.reward is not None}
+    rewards = list(attempts.values())
+    lags = [version - e.versions[0] for e in played if _own(e)]
+    sampled = sum(int(e.mask.sum()) for e in played)
     dropped: Counter[str] = Counter()
     for g in groups:
         dropped.update(g.dropped)
@@ -262,6 +159,11 @@ def _figures(groups: Sequence[ExperienceGroup], success: float, version: int) ->
         "lag_mean": _over(np.mean, lags),
         "lag_max": _over(np.max, lags),
     }
+
+
+def _own(experience: Experience) -> bool:
+    """Sampled by a version of this run's policy; another source's versions say nothing here."""
+    return "source" not in experience.lineage
 
 
 def _over(statistic: Callable[[Any], Any], values: Sequence[float]) -> float:

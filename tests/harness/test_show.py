@@ -94,7 +94,7 @@ def test_show_prints_the_table_and_draws_the_curve(console: Console) -> None:
     text = text_of(console)
     assert "untrained" in text
     assert "after warm-up" in text
-    assert "after 4 steps of RL" in text
+    assert "after 4 steps" in text
     assert "83.9 to 100.0" in text
     assert "train reward" in text
     picture = matplotlib.image.imread(run.curve)

@@ -1,10 +1,12 @@
-"""The official games, where $HARNESS_TEST_DATA holds them."""
+"""The official games, where $HARNESS_TEST_DATA holds them, and the walks of the parity benchmark."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import tarfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -43,3 +45,15 @@ def official_games(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Game]
                 target.parent.mkdir(parents=True)
                 target.write_text(text)
     return games, folder
+
+
+@pytest.fixture(scope="session")
+def parity() -> ModuleType:
+    """`benchmarks/parity.py`, whose walks reach what random ones do not."""
+    file = Path(__file__).parents[3] / "benchmarks" / "parity.py"
+    spec = importlib.util.spec_from_file_location("alfworld_parity", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -301,6 +301,32 @@ def test_admissible_commands_are_those_that_are_not_refused(seed: int, whole: bo
     assert episode.admissible == offered, "what is refused changes nothing"
 
 
+@given(seed=st.integers(0, 10**6))
+@settings(deadline=None)
+def test_progress_grows_along_the_plan_and_is_whole_where_the_game_is_won(seed: int) -> None:
+    game = generate(seed)
+    episode = Episode(game)
+    shares = [episode.progress]
+    for command in game.plan:
+        episode.step(command)
+        shares.append(episode.progress)
+        assert 0 <= shares[-1] <= 1
+        assert (shares[-1] == 1) is episode.won
+    assert shares == sorted(shares)
+
+
+def test_progress_counts_what_holds_now() -> None:
+    episode, _ = play(goal=Goal(item="apple", receptacle="countertop", verb="cool"))
+    assert episode.progress == pytest.approx(1 / 3), "it lies where it belongs, but is not cool"
+    for command, share in ((TO_APPLE[0], 1), (TO_APPLE[1], 1), (COOL[0], 1), (COOL[1], 2), (TO_APPLE[0], 2)):
+        episode.step(command)
+        assert episode.progress == pytest.approx(share / 3), command
+    episode.step("move apple 1 to countertop 1")
+    assert episode.progress == 1
+    episode, _ = play("go to desk 1", "use desklamp 1", goal=Goal(item="book", lamp="desklamp"))
+    assert episode.progress == pytest.approx(1 / 3)
+
+
 def test_one_game_is_played_in_many_threads() -> None:
     game = generate(1)
     won = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import multiprocessing
 import random
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,6 +16,8 @@ from harness.envs.alfworld import official
 from harness.envs.alfworld.engine import NOTHING, Episode
 from harness.envs.alfworld.game import Game, Goal
 from harness.envs.alfworld.generator import generate
+from harness.envs.alfworld.pddl import problem
+from harness.envs.alfworld.world import ALFWorld
 from harness.envs.errors import UnknownName, UserError, WorldError
 
 PATH = "train/pick_and_place_simple-Mug-None-Desk-301/trial_T1/game.tw-pddl"
@@ -119,6 +123,39 @@ def test_the_index_keeps_to_playable_games_and_notices_changes(data: Path, tmp_p
     assert official.games("train") == (second,)
 
 
+def test_a_human_goal_stands_beside_the_game(data: Path) -> None:
+    put(data, PATH, write())
+    with pytest.raises(UserError, match="goals='template'"):
+        official.human(PATH)
+    for said in ({}, {"turk_annotations": {"anns": []}}, []):
+        put(data, PATH.replace(official.GAME, "traj_data.json"), json.dumps(said))
+        with pytest.raises(UserError, match="goals='template'"):
+            official.human(PATH)
+    told = {"turk_annotations": {"anns": [{"task_desc": " Put the cup on \n the table. "}, {"task_desc": "No."}]}}
+    put(data, PATH.replace(official.GAME, "traj_data.json"), json.dumps(told))
+    tasks = [ALFWorld.tasks("train", source="official", goals=goals)[0] for goals in ("template", "human")]
+    assert tasks[1].id == f"{tasks[0].id}@human"
+    for task, goal, expert in zip(
+        tasks, ("put a mug in desk.", "Put the cup on the table."), (True, False), strict=True
+    ):
+        world = ALFWorld()
+        assert world.reset(options={"task": task})[0].endswith(f"Your task is to: {goal}")
+        assert (world.expert() is not None) is expert
+    with pytest.raises(UserError, match="generated"):
+        ALFWorld.tasks("train", source="generated", goals="human")
+    with pytest.raises(UnknownName, match="goals"):
+        ALFWorld.tasks("train", goals="humane")
+
+
+def test_processes_may_look_for_games_at_one_time(data: Path, tmp_path: Path) -> None:
+    put(data, PATH, write())
+    found: list[tuple[str, ...]] = []
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(official.games, ["train"] * 8))
+    assert set(found) == {(PATH,)}
+    assert [file.suffix for file in (tmp_path / "cache").rglob("*") if file.is_file()] == [".json"], "no draft is left"
+
+
 def test_missing_games_are_explained(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'valid_seen'"):
         official.games("valid_sen")
@@ -135,23 +172,17 @@ def test_missing_games_are_explained(data: Path, monkeypatch: pytest.MonkeyPatch
         official.games("train")
 
 
-def test_generated_games_survive_the_official_form() -> None:
-    """What the benchmark writes for TextWorld is the game itself: read back, it plays alike."""
-    file = Path(__file__).parents[3] / "benchmarks" / "alfworld.py"
-    spec = importlib.util.spec_from_file_location("alfworld_benchmark", file)
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+def test_generated_games_survive_the_official_form(parity: ModuleType) -> None:
+    """What is written for TextWorld is the game itself: read back, it plays alike."""
     for seed in range(30):
         game = generate(seed, receptacles=None, objects=None) if seed % 2 else generate(seed)
         grammar = f'"rhs": "Your task is to: {game.task}"'
-        text = json.dumps({"pddl_problem": benchmark.problem(game), "grammar": grammar, "walkthrough": game.plan})
+        text = json.dumps({"pddl_problem": problem(game), "grammar": grammar, "walkthrough": game.plan})
         again = official.parse(text, f"train/{game.task_type}-made/trial/game.tw-pddl")
         assert (again.goal, again.task_type, again.plan) == (game.goal, game.task_type, game.plan)
         ours, theirs = Episode(game), Episode(again)
         assert theirs.observation == ours.observation
-        for command in (*benchmark.walk(random.Random(seed), ours, 30), *game.plan):
+        for command in (*parity.walk(random.Random(seed), ours, 30), *game.plan):
             assert theirs.step(command) == ours.step(command)
             assert theirs.admissible == list(ours.admissible)
             assert theirs.won == ours.won

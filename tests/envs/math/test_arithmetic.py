@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.envs.math.arithmetic import LEVELS, SPLITS, problem, work_out
@@ -13,6 +13,7 @@ from harness.envs.math.arithmetic import LEVELS, SPLITS, problem, work_out
 LEVEL = st.sampled_from(sorted(LEVELS))
 
 
+@settings(deadline=None)
 @given(split=st.sampled_from(SPLITS), level=LEVEL, index=st.integers(0, 2**31))
 def test_the_working_is_true_line_by_line_and_leads_to_the_answer(split: str, level: int, index: int) -> None:
     made = problem(split, level, index)
@@ -27,6 +28,7 @@ def test_the_working_is_true_line_by_line_and_leads_to_the_answer(split: str, le
     assert len(made.question + working) < 200
 
 
+@settings(deadline=None)
 @given(level=LEVEL, indices=st.lists(st.integers(0, 10**6), min_size=1, max_size=50))
 def test_no_question_is_in_two_splits_even_turned_round(level: int, indices: list[int]) -> None:
     asked = {split: {problem(split, level, i).question for i in indices} for split in SPLITS}

@@ -10,6 +10,7 @@ import pytest
 
 from harness.envs.errors import UnknownName, UserError
 from harness.envs.math.datasets import SETS, rows
+from harness.envs.math.world import Math
 
 ROWS = {"test": {"gsm8k": 1319, "math500": 500, "aime24": 30, "aime25": 30, "amc23": 40, "svamp": 1000, "mawps": 2065}}
 
@@ -69,3 +70,28 @@ def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path))
     with pytest.raises(UserError, match=r"gsm8k_test\.jsonl does not exist\. Get it from"):
         rows("gsm8k", "test")
+
+
+def test_a_folder_given_by_option_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "aime24.jsonl").write_text('{"problem": "1 + 1?", "answer": 2}\n')
+    monkeypatch.setenv("HARNESS_DATA", "/nowhere")
+    (task,) = Math.tasks("test", source="aime24", folder=str(tmp_path))
+    assert (task.id, task.data["answer"]) == ("aime24/0", "2")
+    with pytest.raises(UserError, match="option folder of math would be ignored: arithmetic is generated"):
+        Math.tasks("test", folder=str(tmp_path))
+    with pytest.raises(UserError, match="option level of math would be ignored"):
+        Math.tasks("test", source="aime24", folder=str(tmp_path), level=2)
+
+
+def test_the_hub_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.envs.math.datasets._hub_package", lambda: False)
+    with pytest.raises(UserError, match="needs the package `datasets`"):
+        rows("hub:someone/something", "test")
+
+
+def test_a_set_in_the_hubs_form(tmp_path: Path) -> None:
+    pytest.importorskip("datasets.load", reason="needs the package `datasets`")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "test.jsonl").write_text('{"problem": "1 + 1?", "answer": "2"}\n')
+    (row,) = rows(f"hub:{tmp_path / 'set'}", "test")
+    assert (row.question, row.answer) == ("1 + 1?", "2")

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from harness.envs.math.grade import Kind, grade
 
-PAIRS = [json.loads(line) for line in Path(__file__).with_name("pairs.jsonl").read_text().splitlines()]
+PAIRS = [
+    json.loads(line) for line in (Path(__file__).parents[3] / "datasets/math/pairs.jsonl").read_text().splitlines()
+]
 """A true answer, other spellings of it, and answers that are close but wrong."""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.envs.math.numbers import number, same_number, split_unit, squeezed
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**12), 10**12))
 def test_every_spelling_of_an_integer_is_that_integer(value: int) -> None:
     for text in (f"{value}", f"{value:,}", f"{value}.0", f"{value}/1", rf"\frac{{{value}}}{{1}}"):
@@ -19,6 +20,7 @@ def test_every_spelling_of_an_integer_is_that_integer(value: int) -> None:
         assert found.value == value
 
 
+@settings(deadline=None)
 @given(st.integers(-1000, 1000), st.integers(1, 1000))
 def test_a_fraction_is_that_fraction(top: int, bottom: int) -> None:
     found = number(rf"\frac{{{top}}}{{{bottom}}}")

@@ -96,7 +96,7 @@ def test_a_strategy_of_ones_own(tmp_path: Path, make: Any, monkeypatch: pytest.M
     buffer.put([make.group("3")])
     assert names(buffer.take(0, 2, 0)) == ["0", "1"]
     buffer.close()
-    with pytest.raises(UserError, match="cannot find 'my_strategy:Nobody'"):
+    with pytest.raises(UserError, match="has nothing named 'Nobody'"):
         open_buffer(url(tmp_path, "own"), BufferConfig(strategy="my_strategy:Nobody"))
 
 

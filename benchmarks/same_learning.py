@@ -1,0 +1,141 @@
+"""Does every mode learn the same? GRPO in four modes, three seeds each, at equal numbers of trained episodes.
+
+    python benchmarks/same_learning.py [--quick] [--out FOLDER]
+
+The full version trains the ALFWorld recipe for a laptop (twelve runs of it); --quick a tiny model on the echo world.
+Per seed one model is warmed up, and every mode begins with it; modes differ in `sync` alone. A run that is in FOLDER
+already is gone on with, or taken as it is. Draws FOLDER/same_learning.png: success of the training episodes over their
+number (mean and range of the seeds), and prints held-out success at the end with its 95% interval over all seeds.
+RATIO same_learning is the lowest mode's held-out success over the highest's: 1 is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from harness.config import RunConfig
+from harness.leaderboard.score import Proportion
+from harness.load import load
+from harness.rl.monitor import read
+from harness.runs import RunFolder, root
+from harness.show import points, series
+from harness.train import resume, train
+
+MODES: Mapping[str, tuple[str, ...]] = {
+    "sync1": ("sync.interval=1",),
+    "sync10": ("sync.interval=10",),
+    "one_step_off": ("sync.interval=1", "sync.offset=1"),
+    "async": ("sync.staleness=4", "sync.partial=true"),
+}
+SEEDS = (0, 1, 2)
+ECHO = (
+    "env.name=echo",
+    "env.options={rounds: 2}",
+    "agent.prompt=plain",
+    "agent.max_steps=2",
+    "model.slots=32",
+    "model.tiny={layers: 2, width: 64, heads: 2, kv_heads: 2, mlp: 128, context: 128}",
+    "sampling.max_tokens=16",
+    "explorer.groups=4",
+    "explorer.group_size=4",
+    "trainer.optimizer.lr=2e-3",
+    "warmup.optimizer.lr=5e-3",
+    "eval.n=40",
+)
+WINDOW = 5
+"""Steps over which a curve is smoothed."""
+
+
+def settings(quick: bool, seed: int) -> tuple[str, list[str]]:
+    """Recipe and settings that all modes share."""
+    if quick:
+        return "default", [*ECHO, f"run.seed={seed}"]
+    return "alfworld/tiny", [f"run.seed={seed}"]
+
+
+def done(name: str, config: RunConfig) -> RunFolder:
+    """The finished run of that name, made, gone on with, or found."""
+    run = RunFolder(root() / name)
+    if not run.is_run:
+        run = RunFolder.create(config, name)
+        train(config, run)
+    elif run.summary() is None:
+        resume(run)
+    return run
+
+
+def curve(run: RunFolder) -> tuple[list[float], list[float]]:
+    """Episodes trained on so far, and the training episodes' success, step by step (smoothed)."""
+    lines = read(run.path)
+    _, attempts = series(lines, "train", "attempts")
+    _, success = series(lines, "train", "success")
+    smooth = [float(np.nanmean(success[max(0, i + 1 - WINDOW) : i + 1])) for i in range(len(success))]
+    return list(np.cumsum(attempts)), smooth
+
+
+def draw(curves: Mapping[str, Sequence[tuple[list[float], list[float]]]], title: str, file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.2), dpi=140, layout="constrained")
+    axes = figure.add_subplot()
+    for mode, of_seeds in curves.items():
+        at = of_seeds[0][0]
+        values = np.array([success[: len(at)] for _, success in of_seeds])
+        (line,) = axes.plot(at, values.mean(0), linewidth=2, label=mode)
+        axes.fill_between(at, values.min(0), values.max(0), color=line.get_color(), alpha=0.12)
+    axes.set(xlabel="episodes trained on", ylabel=f"success of training episodes (mean of {WINDOW} steps)", ylim=(0, 1))
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(frameon=False)
+    figure.savefig(file)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tiny model on the echo world")
+    parser.add_argument("--out", type=Path, default=Path("same_learning"), help="folder of runs and plot")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many")
+    parser.add_argument("--steps", type=int, help="training steps; a multiple of 10 suits all modes")
+    parser.add_argument("--place", default="ray", help="run.place: ray, or inline (one process)")
+    args = parser.parse_args()
+    steps = args.steps or (30 if args.quick else 40)
+    os.environ["HARNESS_RUNS"] = str((args.out / "runs").resolve())
+    curves: dict[str, list[tuple[list[float], list[float]]]] = {mode: [] for mode in MODES}
+    wins: dict[str, list[Proportion]] = {mode: [] for mode in MODES}
+    for seed in SEEDS[: args.seeds]:
+        recipe, shared = settings(args.quick, seed)
+        shared += [f"run.place={args.place}"]
+        stages = ["warmup.stages=[{episodes: 96}]"] if args.quick else []
+        warm = done(f"warm-{seed}", load(recipe, [*shared, *stages, "run.steps=0"]))
+        model = f"model.path={warm.checkpoint('warmup').resolve()}"
+        for mode, sync in MODES.items():
+            plan = load(recipe, [*shared, *sync, model, "warmup.stages=[]", f"run.steps={steps}"])
+            run = done(f"{mode}-{seed}", plan)
+            curves[mode].append(curve(run))
+            wins[mode].append(points(run)[-1].scores.success)
+    file = args.out / "same_learning.png"
+    world = "echo" if args.quick else "ALFWorld"
+    draw(curves, f"{world}: GRPO in {len(MODES)} modes, {args.seeds} seeds (mean and range)", file)
+    print(f"\n{'mode':14}{'episodes':>10}{'held-out success':>18}  95% interval     seeds")
+    found = {}
+    for mode, of_seeds in wins.items():
+        n = sum(p.n for p in of_seeds)
+        found[mode] = p = sum(p.value * p.n for p in of_seeds) / n
+        spread = 1.96 * math.sqrt(p * (1 - p) / n)
+        each = " ".join(f"{100 * q.value:.0f}" for q in of_seeds)
+        low, high = 100 * max(0, p - spread), 100 * min(1, p + spread)
+        print(f"{mode:14}{curves[mode][0][0][-1]:10.0f}{100 * p:17.1f}%  {low:5.1f} to {high:5.1f}   {each}")
+    print(f"largest difference: {100 * (max(found.values()) - min(found.values())):.1f} points; plot: {file}")
+    print(f"RATIO same_learning {min(found.values()) / max(max(found.values()), 1e-9):.2f}")
+
+
+if __name__ == "__main__":
+    main()
