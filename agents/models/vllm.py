@@ -22,7 +22,7 @@ from harness.envs.errors import UserError
 from ..types import Completion
 from .base import ContextFull, ModelError
 from .loading import context_of, end_tokens, generation_config, load_pretrained, parameter_shapes
-from .vllm_start import arguments, cause, check_installed, set_environment, why
+from .vllm_start import arguments, cause, check_installed, environment, why
 from .vllm_worker import SHARED, write_weights
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class VllmModel:
         self._updating = asyncio.Lock()
         self._starting: asyncio.Task[None] | None = None
         self._arguments = arguments(path, config, shape, self.context, index)
-        set_environment(config, self._log)
+        self._config = config
         self._engine: Any = self._start()
 
     @classmethod
@@ -211,14 +211,15 @@ class VllmModel:
             engine.shutdown()
 
     def _start(self) -> Any:
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
+        with environment(self._config, self._log):
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.v1.engine.async_llm import AsyncLLM
 
-        try:
-            return AsyncLLM.from_engine_args(AsyncEngineArgs(**self._arguments))
-        except Exception as error:  # whatever vLLM raises here, it did not start: a boundary
-            where = f"the vLLM engine for '{self.name}' did not start"
-            raise UserError(f"{where}: {why(self._log, error)}") from error
+            try:
+                return AsyncLLM.from_engine_args(AsyncEngineArgs(**self._arguments))
+            except Exception as error:  # whatever vLLM raises here, it did not start: a boundary
+                where = f"the vLLM engine for '{self.name}' did not start"
+                raise UserError(f"{where}: {why(self._log, error)}") from error
 
     def _fresh_file(self) -> Path:
         folder = SHARED if SHARED.is_dir() else Path(self._folder.name)

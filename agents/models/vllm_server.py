@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tempfile
 import urllib.error
 import urllib.request
@@ -152,7 +153,8 @@ class VllmServer(OpenAIModel):
                 f"the vLLM server at {self._url} gives logprobs before temperature (--logprobs-mode "
                 f"{info.get('logprobs_mode')}), and the trainer needs them after it. {_HOW}"
             )
-        theirs = (info.get("hf_config") or {}).get("vocab_size", shape.vocab_size)
+        found = re.search(r"vocab_size\W+(\d+)", str(info.get("hf_config")))  # vLLM shows it as text
+        theirs = int(found[1]) if found else shape.vocab_size
         if theirs != shape.vocab_size:
             raise UserError(
                 f"the vLLM server at {self._url} serves a model of {theirs} tokens, and model.path one of "

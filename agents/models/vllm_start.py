@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,17 +109,26 @@ def _enough_memory(path: Path | str, cache: int) -> None:
         )
 
 
-def set_environment(config: ModelConfig, log: Path) -> None:
-    """What vLLM and its processes read from the environment. What the user has set stays."""
-    settings = {"VLLM_LOGGING_CONFIG_PATH": str(_logging(log)), "VLLM_NO_USAGE_STATS": "1"}
+@contextmanager
+def environment(config: ModelConfig, log: Path) -> Iterator[None]:
+    """What vLLM and the processes it starts read from the environment, for as long as it starts. What the user has set
+    stays as it is, but for where the log goes."""
+    settings = {"VLLM_NO_USAGE_STATS": "1"}
     if not torch.cuda.is_available():
         settings |= {"OMP_NUM_THREADS": str(config.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         if config.tensor_parallel == 1:
             # Lets a CPU's single worker live in the engine's process: one process and a start's time less.
             settings["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    for name, value in settings.items():
-        os.environ.setdefault(name, value)
-    os.environ["VLLM_LOGGING_CONFIG_PATH"] = settings["VLLM_LOGGING_CONFIG_PATH"]
+    before = dict(os.environ)
+    os.environ.update({**settings, **before, "VLLM_LOGGING_CONFIG_PATH": str(_logging(log))})
+    try:
+        yield
+    finally:
+        for name in (*settings, "VLLM_LOGGING_CONFIG_PATH"):
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
 
 
 def _logging(log: Path) -> Path:

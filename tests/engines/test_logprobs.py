@@ -26,7 +26,7 @@ from harness.rl.trainer.engine import make_engine
 pytest.importorskip("vllm", reason="needs vLLM: scripts/engines_env.sh makes an environment that has it")
 
 # vLLM warns of much that is not ours.
-pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 
 CLOSE = 1e-4
 TEMPERATURE = 0.7

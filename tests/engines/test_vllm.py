@@ -223,8 +223,9 @@ def server(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
                 subprocess.run(["sleep", "1"], check=True)
         yield f"http://127.0.0.1:{port}", folder
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
 
 
 def test_a_running_server(server: tuple[str, Path], loop: asyncio.Runner, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib import metadata
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 from transformers import LlamaConfig
 
 from harness.agents.config import ModelConfig
-from harness.agents.models.vllm_start import GIB, arguments, check_installed, set_environment, why
+from harness.agents.models.vllm_start import GIB, arguments, check_installed, environment, why
 from harness.envs.errors import UserError
 
 SHAPE = LlamaConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
@@ -52,17 +53,15 @@ def test_too_little_memory_is_said_before_the_start(tmp_path: Path) -> None:
         arguments(tmp_path, ModelConfig(engine="vllm", cache_gib=free), SHAPE, 1000, 0)
 
 
-def test_the_log_goes_to_a_file_and_what_is_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_vllms_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_NO_USAGE_STATS", "0")
-    for name in ("VLLM_LOGGING_CONFIG_PATH", "OMP_NUM_THREADS", "VLLM_CPU_OMP_THREADS_BIND"):
-        monkeypatch.setenv(name, "")  # so that it is put back afterwards
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    set_environment(ModelConfig(engine="vllm"), tmp_path / "engine.log")
-    import os
-
-    assert os.environ["VLLM_NO_USAGE_STATS"] == "0"
-    written = json.loads(Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).read_text())
-    assert written["handlers"]["file"]["filename"] == str(tmp_path / "engine.log")
+    monkeypatch.delenv("VLLM_LOGGING_CONFIG_PATH", raising=False)
+    before = dict(os.environ)
+    with environment(ModelConfig(engine="vllm"), tmp_path / "engine.log"):
+        assert os.environ["VLLM_NO_USAGE_STATS"] == "0", "what was set stays"
+        written = json.loads(Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).read_text())
+        assert written["handlers"]["file"]["filename"] == str(tmp_path / "engine.log")
+    assert dict(os.environ) == before
 
 
 def test_a_failed_start_shows_the_cause_and_the_logs_end(tmp_path: Path) -> None:
