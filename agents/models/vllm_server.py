@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import tempfile
 import urllib.error
 import urllib.request
@@ -51,12 +50,11 @@ class VllmServer(OpenAIModel):
     def __init__(self, url: str, path: Path | str, config: ModelConfig) -> None:
         """`path` holds the tokenizer and configuration of the model that the server has.
 
-        Raises UserError where the server does not answer, was started without what training needs, or has a model of
-        another vocabulary.
+        Raises UserError where the server does not answer, or was started without what training needs.
         """
         self._url = url.rstrip("/").removesuffix("/v1")
         shape = load_pretrained(AutoConfig, path)
-        served, context = self._look(shape)
+        served, context = self._look()
         self._shapes = parameter_shapes(shape)
         tokenizer = load_pretrained(AutoTokenizer, path)
         context = min(context, config.context or context)
@@ -137,7 +135,7 @@ class VllmServer(OpenAIModel):
         found: dict[str, Any] = json.loads(raw) if raw else {}
         return found
 
-    def _look(self, shape: Any) -> tuple[str, int]:
+    def _look(self) -> tuple[str, int]:
         """Name and context of what is served. Raises UserError."""
         if not self._url.startswith(("http://", "https://")):
             raise UserError(f"model.urls: '{self._url}' is no address; write http://host:port")
@@ -152,12 +150,5 @@ class VllmServer(OpenAIModel):
             raise UserError(
                 f"the vLLM server at {self._url} gives logprobs before temperature (--logprobs-mode "
                 f"{info.get('logprobs_mode')}), and the trainer needs them after it. {_HOW}"
-            )
-        found = re.search(r"vocab_size\W+(\d+)", str(info.get("hf_config")))  # vLLM shows it as text
-        theirs = int(found[1]) if found else shape.vocab_size
-        if theirs != shape.vocab_size:
-            raise UserError(
-                f"the vLLM server at {self._url} serves a model of {theirs} tokens, and model.path one of "
-                f"{shape.vocab_size}: they must be the same model."
             )
         return str(served["id"]), int(served["max_model_len"])
