@@ -18,6 +18,7 @@ import torch
 from harness.agents.config import ModelConfig
 from harness.agents.models.base import Policy, Prompt, Sampling
 from harness.agents.models.registry import make_model
+from harness.envs.registry import world_class
 from harness.rl.config import TrainerConfig
 from harness.rl.experience import Experience
 from harness.rl.trainer.batch import from_experiences
@@ -28,24 +29,30 @@ pytest.importorskip("vllm", reason="needs vLLM: scripts/engines_env.sh makes an 
 # vLLM warns of much that is not ours.
 pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 
-CLOSE = 1e-4
-TEMPERATURE = 0.7
-TURNS, ANSWER, OBSERVATION = 3, 16, 8
+CLOSE = {"tiny": 1e-4, "smollm2": 2e-4}
+"""Thirty layers of float32, in two orders of summing, differ by up to 1e-4 in a few logprobs of thousands."""
+EPISODES = 64
+TURNS, ANSWER, OBSERVATION = 3, 10, 8
 
 
-async def episode(model: Policy, number: int, vocabulary: int) -> Experience:
-    """Turns of a talk whose world says random things."""
-    rng = np.random.default_rng(number // 4)  # groups of four begin alike
-    tokens, mask, logprobs = rng.integers(0, vocabulary, 24).tolist(), [False] * 24, [0.0] * 24
+async def episode(model: Policy, number: int, temperature: float, text: list[int]) -> Experience:
+    """Turns of a talk whose world says any part of `text`."""
+
+    def some(seed: int, length: int) -> list[int]:
+        start = int(np.random.default_rng(seed).integers(0, len(text) - length))
+        return text[start : start + length]
+
+    tokens, mask, logprobs = some(number // 4, 24), [False] * 24, [0.0] * 24  # groups of four begin alike
     for turn in range(TURNS):
-        sampling = Sampling(temperature=TEMPERATURE, max_tokens=ANSWER, seed=1000 * number + turn)
+        sampling = Sampling(temperature=temperature, max_tokens=ANSWER, seed=1000 * number + turn)
         answer = await model.complete(Prompt(messages=(), tokens=tuple(tokens)), sampling, session=str(number))
         tokens += answer.tokens
         mask += [True] * len(answer.tokens)
         logprobs += answer.logprobs
         if turn + 1 < TURNS:
-            said = np.random.default_rng(sum(answer.tokens)).integers(0, vocabulary, OBSERVATION)
-            tokens, mask, logprobs = tokens + said.tolist(), mask + [False] * len(said), logprobs + [0.0] * len(said)
+            tokens += some(sum(answer.tokens), OBSERVATION)
+            mask += [False] * OBSERVATION
+            logprobs += [0.0] * OBSERVATION
     model.release(str(number))
     return Experience(
         key=f"g#{number}.0",
@@ -61,24 +68,24 @@ async def episode(model: Policy, number: int, vocabulary: int) -> Experience:
     )
 
 
-def sampled(engine: str, folder: Path, count: int) -> list[Experience]:
+def sampled(engine: str, folder: Path, count: int, temperature: float) -> list[Experience]:
     model = make_model(ModelConfig(engine=engine, slots=32), folder)
     assert model.tokenizer is not None
-    vocabulary = len(model.tokenizer)
+    text = model.tokenizer.encode(" ".join(list(world_class("alfworld").texts())[:40]), add_special_tokens=False)
 
     async def play() -> list[Experience]:
-        played = await asyncio.gather(*(episode(model, n, vocabulary) for n in range(count)))
+        played = await asyncio.gather(*(episode(model, n, temperature, text) for n in range(count)))
         await model.close()
         return played
 
     return asyncio.run(play())
 
 
-@pytest.mark.parametrize(("name", "count"), [("tiny", 64), ("smollm2", 64)])
-def test_all_engines_agree(name: str, count: int, model_folder: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize(("name", "temperature"), [("tiny", 0.7), ("smollm2", 1.0)])
+def test_all_engines_agree(name: str, temperature: float, model_folder: Callable[[str], Path]) -> None:
     folder = model_folder(name)
     samplers = ("vllm", "local")
-    drawn = {engine: sampled(engine, folder, count // 2) for engine in samplers}
+    drawn = {engine: sampled(engine, folder, EPISODES // 2, temperature) for engine in samplers}
     # In the order that a batch has: shortest first.
     pairs = sorted(((e, engine) for engine in samplers for e in drawn[engine]), key=lambda pair: len(pair[0]))
     played = [experience for experience, _ in pairs]
@@ -86,11 +93,11 @@ def test_all_engines_agree(name: str, count: int, model_folder: Callable[[str], 
     told = [torch.from_numpy(np.where(e.mask, e.logprobs, 0)) for e in played]
     trainers = [engine for engine in ("local", "verl") if engine == "local" or find_spec("verl")]
     computed = {
-        engine: make_engine(folder, TrainerConfig(engine=engine), temperature=TEMPERATURE).logprobs(batch)
+        engine: make_engine(folder, TrainerConfig(engine=engine), temperature=temperature).logprobs(batch)
         for engine in trainers
     }
     print(
-        f"\n{name}: largest difference of a logprob at temperature {TEMPERATURE}, over {int(batch.mask.sum())} tokens"
+        f"\n{name}: largest difference of a logprob at temperature {temperature}, over {int(batch.mask.sum())} tokens"
     )
     print(f"{'trainer':>12}{''.join(f'{s:>12}' for s in samplers)}")
     worst = 0.0
@@ -101,4 +108,4 @@ def test_all_engines_agree(name: str, count: int, model_folder: Callable[[str], 
         print(f"{engine:>12}{''.join(f'{p:12.1e}' for p in parts)}")
     spread = torch.cat([t[torch.from_numpy(e.mask)] for t, e in zip(told, played, strict=True)])
     assert spread.std() > 0.1, "all tokens were as good as certain: this compares nothing"
-    assert worst < CLOSE
+    assert worst < CLOSE[name]
