@@ -32,7 +32,7 @@ class Novice:
     def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
         if actions := info.get("admissible"):
             return "", self._random.choice(sorted(actions))
-        if tools := [tool["function"] for tool in info.get("tools", ()) if "function" in tool]:
+        if tools := info.get("tools"):
             return "", self._call(self._random.choice(tools))
         examples: Sequence[str] = getattr(self._space, "examples", ())
         return "", self._random.choice(examples) if examples else self._letters()

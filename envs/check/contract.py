@@ -112,7 +112,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 _MEANT = {
     "admissible": "a list of texts",
-    "tools": 'a list of {"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}',
+    "tools": 'a list of {"name": ..., "description": ..., "parameters": ...}',
     "progress": "a number from 0 to 1",
     "task_type": "a text",
     "refused": "True or False",
@@ -125,7 +125,7 @@ def _is_list(value: object) -> bool:
 
 def _is_tool(value: object) -> bool:
     match value:
-        case {"type": "function", "function": {"name": str(), "parameters": Mapping()}}:
+        case {"name": str(), "description": str(), "parameters": Mapping()}:
             return True
     return False
 

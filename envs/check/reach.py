@@ -123,12 +123,12 @@ def _asking(files: list[str], tools: list[Any], folder: str, marker: Path) -> It
         for tool in tools:
             for given in (path, name, f"../{os.path.basename(path)}"):
                 if arguments := _texts_of(tool, given):
-                    yield json.dumps({"name": tool["function"]["name"], "arguments": arguments}), path
+                    yield json.dumps({"name": tool["name"], "arguments": arguments}), path
 
 
 def _texts_of(tool: dict[str, Any], text: str) -> dict[str, str]:
     """Arguments of a tool that have `text` wherever text may stand."""
-    properties = tool["function"].get("parameters", {}).get("properties", {})
+    properties = tool.get("parameters", {}).get("properties", {})
     return {name: text for name, schema in properties.items() if schema.get("type", "string") == "string"}
 
 

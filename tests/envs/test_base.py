@@ -144,13 +144,11 @@ def test_a_novice_knows_the_form_alone() -> None:
     assert Novice(Fixed, 1).act("", {}) == Novice(Fixed, 1).act("", {})
 
     tool = {
-        "type": "function",
-        "function": {
-            "name": "book",
-            "parameters": {
-                "properties": {"room": {"enum": ["A", "B"]}, "hour": {"type": "integer"}, "note": {"type": "string"}},
-                "required": ["room", "hour"],
-            },
+        "name": "book",
+        "description": "",
+        "parameters": {
+            "properties": {"room": {"enum": ["A", "B"]}, "hour": {"type": "integer"}, "note": {"type": "string"}},
+            "required": ["room", "hour"],
         },
     }
     call = json.loads(Novice(Fixed).act("", {"tools": [tool]})[1])

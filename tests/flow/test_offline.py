@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from harness.envs.base import Task
 from harness.envs.echo import WORDS, Echo
 from harness.envs.errors import UserError
 from harness.load import ConfigError, load
+from harness.rl.buffer.sql import SqlBuffer
 from harness.rl.loop import Loop
 from harness.rl.monitor import read
 from harness.rl.trainer.checkpoint import read_state
@@ -209,13 +211,27 @@ def test_settings_that_training_on_a_file_would_ignore_are_refused(tmp_path: Pat
         small("data.batch=8")
 
 
+def tell_apart(run: RunFolder) -> None:
+    """Store the run's experiences anew with rewards that differ within a group: models this small earn none."""
+    old = SqlBuffer(run.buffer_url)
+    groups = old.read(old.names())
+    old.close()
+    for file in run.path.glob("buffer.db*"):
+        file.unlink()
+    new = SqlBuffer(run.buffer_url)
+    for g in groups:
+        new.put([replace(g, experiences=tuple(replace(e, reward=float(e.attempt)) for e in g.experiences))])
+    new.close()
+
+
 def test_stored_experiences_are_trained_on_without_players(
     small: Small, settings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two runs' experiences, with ratios, by a third run of which nobody plays."""
     for name, seed in (("one", 1), ("two", 2)):
         config = small(f"run.seed={seed}", "eval.n=1")
-        train(config, RunFolder.create(config, name))
+        train(config, run := RunFolder.create(config, name))
+        tell_apart(run)
     # The policy that is trained here is another one than those that sampled: only ratios make that right.
     command = ["train", "--recipe", "default", "--name", "third", "--stored", "one=0.75", "--stored", "two"]
     idle = ("explorer.group_size", "warmup.", "explorer.groups")
