@@ -2,8 +2,8 @@
 
     python benchmarks/buffers.py [--quick] [--peer PYTHON] [--kinds sqlite,redis] [--fill ROWS]
 
-2000 experiences of 500 tokens in groups of 8, put and taken (leased, read, acknowledged) in calls of 64 experiences;
-each round measures every buffer once, and the peer in turn with them; medians over the rounds. PYTHON (or
+2000 experiences (--quick: 320) of 500 tokens in groups of 8, put and taken (leased, read, acknowledged) in calls of 64
+experiences; each round measures every buffer once, and the peer in turn with them; medians over the rounds. PYTHON (or
 $TRINITY_PYTHON) is the interpreter of an environment with the peer:
 
     python3 -m venv trinity && trinity/bin/pip install trinity-rft==0.6.0 'numpy>=2,<2.4' greenlet fastapi aiosqlite
@@ -210,13 +210,14 @@ def main() -> None:
         if args.fill:
             fill(args.fill, folder)
         else:
-            measure(args.kinds.split(","), args.peer, folder, rounds=2 if args.quick else 5)
+            rows, rounds = (320, 1) if args.quick else (2000, 5)
+            measure(args.kinds.split(","), args.peer, folder, rows, rounds)
     finally:
         shutil.rmtree(folder)
 
 
-def measure(kinds: list[str], python: str | None, folder: Path, rounds: int) -> None:
-    groups = [group(i) for i in range(2000 // CHUNK * CHUNK // SIZE)]
+def measure(kinds: list[str], python: str | None, folder: Path, rows: int, rounds: int) -> None:
+    groups = [group(i) for i in range(rows // CHUNK * CHUNK // SIZE)]
     figures: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
     with ExitStack() as stack:
         urls = servers(kinds, folder, stack)

@@ -45,11 +45,20 @@ TEXT = "Thought: I add them up.\nAction: answer 42"
 async def serve(port: int, latency: float) -> None:
     """Says TEXT to whatever is posted, `latency` seconds later: an endpoint that costs next to nothing itself."""
     loop = asyncio.get_running_loop()
-    choice = {"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 100, "completion_tokens": 12, "total_tokens": 112}
-    answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "bench", "choices": [choice]}
-    body = json.dumps({**answer, "usage": usage}).encode()
-    said = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    common = {"id": "1", "created": 0, "model": "bench"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}
+    whole = json.dumps({**common, "object": "chat.completion", "choices": [choice], "usage": usage})
+    delta = {"index": 0, "delta": {"role": "assistant", "content": TEXT}, "finish_reason": None}
+    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    events = [{**common, "object": "chat.completion.chunk", "choices": [c]} for c in (delta, end)]
+    streamed = "".join(f"data: {json.dumps(e)}\n\n" for e in (*events, {**events[0], "choices": [], "usage": usage}))
+
+    def response(kind: str, body: str) -> bytes:
+        return f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+    at_once = response("application/json", whole)
+    in_pieces = response("text/event-stream", streamed + "data: [DONE]\n\n")
 
     class Connection(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -62,10 +71,11 @@ async def serve(port: int, latency: float) -> None:
                 length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
                 if len(self.heard) < end + 4 + length:
                     return
-                self.heard = self.heard[end + 4 + length :]
-                loop.call_later(latency, self._answer)
+                asked, self.heard = self.heard[end + 4 : end + 4 + length], self.heard[end + 4 + length :]
+                stream = b'"stream":true' in asked or b'"stream": true' in asked
+                loop.call_later(latency, self._answer, in_pieces if stream else at_once)
 
-        def _answer(self) -> None:
+        def _answer(self, said: bytes) -> None:
             if not self.transport.is_closing():
                 self.transport.write(said)
 

@@ -153,11 +153,15 @@ def serve(answer: Callable[[Any], bytes], fd: int) -> None:
         questions: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def listen() -> None:
-            with connection.makefile("rb") as stream:
-                while head := stream.read(_HEAD.size):
-                    body = stream.read(_HEAD.unpack(head)[0])
-                    questions.put(_unpacked(body))
-            os._exit(0)
+            try:
+                with connection.makefile("rb") as stream:
+                    while head := stream.read(_HEAD.size):
+                        body = stream.read(_HEAD.unpack(head)[0])
+                        questions.put(_unpacked(body))
+            except ConnectionResetError:  # it died with an answer unread
+                pass
+            finally:
+                os._exit(0)
 
         threading.Thread(target=listen, daemon=True).start()
         while True:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from harness.envs.errors import UnknownName, UserError
 from harness.envs.registry import world_class
+from harness.envs.tasks import tasks_of
 
 from .config import RunConfig
 from .display import Display
@@ -168,7 +169,7 @@ def plan_command(ask: Ask, points: float, pilots: Sequence[Entry], console: Cons
     console.print(table)
     for env in ask.envs:
         for split in ask.splits or world_class(env).world.splits:
-            tasks = len(world_class(env).tasks(split))
+            tasks = len(tasks_of(world_class(env), split))
             if tasks > 100_000:
                 console.print(Text(f"{env} {split}: as many tasks as wanted"))
                 continue

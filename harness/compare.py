@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from harness.envs.errors import UnknownName, UserError
 from .leaderboard.compare import Comparison, Contrast, Measure, Side, as_json, compare
 from .leaderboard.entry import Entry, entries
 from .leaderboard.score import Scores, score
-from .runs import find_checkpoint, root, write_atomically, writing
+from .runs import find_checkpoint, root, slug, write_atomically, writing
 from .transcript import print_episode
 
 SHOWN = 10
@@ -35,7 +34,7 @@ TRANSCRIPTS = 100
 def compare_command(names: Sequence[str], measure: Measure, out: Path | None, console: Console) -> None:
     """Compare entries, each with each. Raises UserError."""
     comparison = compare([find_entry(name) for name in names], measure)
-    folder = out or root() / "compare" / "-vs-".join(_slug(side.name) for side in comparison.sides)[:150]
+    folder = out or root() / "compare" / "-vs-".join(slug(side.name) for side in comparison.sides)[:150]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files = _transcripts(comparison, folder / "transcripts")
@@ -148,7 +147,7 @@ def _transcripts(comparison: Comparison, folder: Path) -> dict[tuple[str, str], 
             if trajectory.task.id in number:
                 episodes.setdefault(trajectory.task.id, []).append(trajectory)
         for task, played in episodes.items():
-            path = folder / f"{number[task]:03d}-{_slug(task)[:60]}" / f"{_slug(side.name)}.txt"
+            path = folder / f"{number[task]:03d}-{slug(task)[:60]}" / f"{slug(side.name)}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_as_text(side, played), encoding="utf-8")
             files[side.name, task] = path
@@ -205,7 +204,3 @@ def draw(comparison: Comparison, path: Path) -> None:
             axes.spines[edge].set_visible(False)
         axes.tick_params(colors=ink, length=0, labelsize=9)
     figure.savefig(path)
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"

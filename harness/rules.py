@@ -53,8 +53,6 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
-    "algorithm.turn_share": 0,
-    "algorithm.discount": 0,
     "trainer.ranks": 1,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
@@ -96,8 +94,6 @@ POSITIVE = (
 AT_MOST: dict[str, float] = {
     "sampling.top_p": 1,
     "warmup.noise": 1,
-    "algorithm.turn_share": 1,
-    "algorithm.discount": 1,
 }
 
 
@@ -218,8 +214,6 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         yield "env.faults.slow_seconds", "would be ignored: env.faults.slow is 0"
     if given("env.faults.seed", "env.faults") and not faults.any:
         yield "env.faults.seed", "would be ignored: there are no faults"
-    if given("algorithm.discount", "algorithm.turn_share") and not config.algorithm.turn_share:
-        yield "algorithm.discount", "would be ignored: algorithm.turn_share is 0, and only turns are discounted"
     if config.model.path is not None and given("model.tiny", "model.path"):
         yield "model.tiny", "would be ignored: model.path names a model that has its shape already"
     if config.trainer.engine == "local" and config.trainer.ranks > 1:

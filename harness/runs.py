@@ -47,6 +47,12 @@ def root() -> Path:
     return Path(os.environ.get("HARNESS_RUNS") or "runs")
 
 
+def slug(text: str) -> str:
+    """Text as a part of a folder's name; a file of Python goes by its stem."""
+    text = Path(text).stem if text.endswith(".py") else text
+    return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
+
+
 @contextmanager
 def writing(what: Path) -> Iterator[None]:
     """Turn the faults of a disk that a person can mend into a UserError."""
@@ -231,12 +237,6 @@ class RunFolder:
         except OSError:
             pass
         return "stopped" if self.summary() is None else "finished"
-
-
-def slug(text: str) -> str:
-    """Text as a part of a folder's name; of a world's file, its name."""
-    text = Path(text).stem if text.endswith(".py") else text
-    return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
 
 
 def all_runs() -> list[RunFolder]:

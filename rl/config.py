@@ -94,11 +94,6 @@ class AlgorithmConfig:
     clip_high: float = 0.28
     normalize_std: bool = True
     """Divide a group's centred rewards by their deviation (GRPO) or not (Dr. GRPO)."""
-    turn_share: float = 0.0
-    """Share of a token's advantage that its turn earns against the turns of the group that began in the same state
-    (GiGPO, arXiv 2505.10978); the rest is its attempt's."""
-    discount: float = 0.95
-    """Of a turn's reward, for each turn that comes after it; only the share above reads it."""
     kl: float = 0.0
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"

@@ -193,12 +193,12 @@ _PAGE: Final = Template("""\
 <style>
 :root {
   --paper: #f7f6f2; --card: #ffffff; --ink: #1f2328; --soft: #656c76; --line: #e5e2da; --hover: #f3f1eb;
-  --accent: #12715f; --span: #12715f40; --tint: #12715f;
+  --accent: #12715f; --span: #12715f59; --tint: #12715f;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #101317; --card: #171b21; --ink: #e7e9ec; --soft: #98a1ad; --line: #2a3038; --hover: #1e232b;
-    --accent: #58d0b4; --span: #58d0b44d; --tint: #58d0b4;
+    --accent: #58d0b4; --span: #58d0b466; --tint: #58d0b4;
   }
 }
 * { box-sizing: border-box; }
@@ -235,6 +235,8 @@ th button:focus-visible { outline: 2px solid var(--accent); outline-offset: 3px;
 th[aria-sort] button { color: var(--accent); }
 th[aria-sort=ascending] button::after { content: "↑"; }
 th[aria-sort=descending] button::after { content: "↓"; }
+td.text { white-space: normal; min-width: 22ch; }
+.detail, .badge { white-space: nowrap; }
 .num { text-align: right; }
 .strong { font-weight: 650; font-size: 16px; }
 .plot { padding-left: 4px; padding-right: 4px; }

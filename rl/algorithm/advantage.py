@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..experience import ExperienceGroup
-from .turns import turn_advantages
 
 Rewards = NDArray[np.float64]
 Estimator = Callable[[Rewards], Rewards]
@@ -71,15 +70,11 @@ def no_baseline(rewards_G: Rewards) -> Rewards:
     return rewards_G.copy()
 
 
-def with_advantages(
-    group: ExperienceGroup, estimator: Estimator, *, turn_share: float = 0.0, discount: float = 1.0
-) -> Advantages:
-    """Every experience of the group with float32[L] advantages on its sampled tokens.
+def with_advantages(group: ExperienceGroup, estimator: Estimator) -> Advantages:
+    """Every experience of the group with float32[L] advantages: its attempt's, spread over its sampled tokens.
 
-    (1 - turn_share) times its attempt's, the same on all its tokens, plus turn_share times its turns' (see
-    `turn_advantages`). Attempts are those that left experiences: what is only counted in `group.dropped` is in no
-    statistic. Raises ValueError where a reward is not there yet, is not finite, or differs between two sequences of one
-    attempt.
+    Attempts are those that left experiences: what is only counted in `group.dropped` is in no statistic. Raises
+    ValueError where a reward is not there yet, is not finite, or differs between two sequences of one attempt.
     """
     rewards: dict[int, float] = {}
     for e in group.experiences:
@@ -91,12 +86,7 @@ def with_advantages(
                 "all sequences of one attempt carry the attempt's reward"
             )
     values = dict(zip(rewards, estimator(np.array(list(rewards.values()), np.float64)), strict=True))
-    whole = [np.where(e.mask, np.float32(values[e.attempt]), np.float32(0.0)) for e in group.experiences]
-    if turn_share:
-        turns = turn_advantages(group, discount)
-        whole = [
-            np.float32(1.0 - turn_share) * a_L + np.float32(turn_share) * t_L
-            for a_L, t_L in zip(whole, turns, strict=True)
-        ]
-    judged = tuple(e.with_advantages(a_L) for e, a_L in zip(group.experiences, whole, strict=True))
-    return Advantages(group=replace(group, experiences=judged), flat=not any(a_L.any() for a_L in whole))
+    judged = tuple(
+        e.with_advantages(np.where(e.mask, np.float32(values[e.attempt]), np.float32(0.0))) for e in group.experiences
+    )
+    return Advantages(group=replace(group, experiences=judged), flat=not any(values.values()))

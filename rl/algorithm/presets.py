@@ -55,8 +55,7 @@ class Preset:
 
     def reads(self, setting: str) -> bool:
         """Whether a field of the `algorithm` section makes a difference."""
-        implied = {"normalize_std": self.plain_advantage is not None, "turn_share": self.advantage is not None}
-        return implied.get(setting, setting in self.settings)
+        return setting in self.settings or (setting == "normalize_std" and self.plain_advantage is not None)
 
 
 def _clipped(config: AlgorithmConfig) -> LossFn:
@@ -135,7 +134,6 @@ _IGNORED: Mapping[str, tuple[object, str]] = {
     "clip_high": (None, "clips no ratios; leave it out"),
     "kl": (0.0, "has no term against a reference model that this would weigh; leave it at 0"),
     "normalize_std": (False, "never divides by a group's deviation (grpo does); leave it out, or false"),
-    "turn_share": (0.0, "uses no advantages; leave it at 0"),
     "aggregate": ("token-mean", "does not divide by a sequence's length; leave it at token-mean"),
     "beta": (None, "is not about pairs (dpo is); leave it out"),
 }
@@ -217,11 +215,6 @@ def _impossible(
         )
     if chosen.reads("clip_low") and algorithm.clip_low > 1:
         yield "algorithm.clip_low", "ratios are never below 0, so a bound under 1 - 1 holds nothing; at most 1"
-    if algorithm.turn_share and explorer.group_size < 2:
-        yield (
-            "algorithm.turn_share",
-            "compares turns of several attempts at one task; make explorer.group_size 2 or more",
-        )
     if chosen.on_policy:
         late = f"{name} does not correct for tokens of an older policy"
         if trainer.updates > 1:

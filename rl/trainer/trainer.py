@@ -135,11 +135,7 @@ class Trainer:
         if groups is None:
             return None
         self._check_tokenizer(groups)
-        algorithm = self._plan.algorithm
-        judged = [
-            with_advantages(g, self._estimator, turn_share=algorithm.turn_share, discount=algorithm.discount)
-            for g in groups
-        ]
+        judged = [with_advantages(g, self._estimator) for g in groups]
         metrics = {**_figures(groups, self._success, self.version), **_counts(judged)}
         used = [j.group.experiences for j in judged if j.group.experiences and not j.flat]
         fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]

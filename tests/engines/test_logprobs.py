@@ -1,4 +1,4 @@
-"""One distribution, whoever computes it: vLLM, the local engine, the local trainer, and verl.
+"""One distribution, whoever computes it: vLLM, the local engine, the local trainer, verl, on episodes of many turns.
 
 Episodes are sampled by vLLM and by the local engine; each engine says what it drew with, and the trainers compute the
 same tokens anew. Runs where vLLM is installed (`scripts/engines_env.sh` makes such an environment).
@@ -25,7 +25,8 @@ from harness.rl.trainer.engine import make_engine
 
 pytest.importorskip("vllm", reason="needs vLLM: scripts/engines_env.sh makes an environment that has it")
 
-pytestmark = [pytest.mark.engines, pytest.mark.slow]
+# vLLM warns of much that is not ours.
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 CLOSE = 1e-4
 TEMPERATURE = 0.7
@@ -56,6 +57,7 @@ async def episode(model: Policy, number: int, vocabulary: int) -> Experience:
         tokens=np.array(tokens, np.int32),
         mask=np.array(mask),
         logprobs=np.array(logprobs, np.float32),
+        advantages=np.array(mask, np.float32),
     )
 
 
@@ -77,7 +79,9 @@ def test_all_engines_agree(name: str, count: int, model_folder: Callable[[str], 
     folder = model_folder(name)
     samplers = ("vllm", "local")
     drawn = {engine: sampled(engine, folder, count // 2) for engine in samplers}
-    played = [experience for engine in samplers for experience in drawn[engine]]
+    # In the order that a batch has: shortest first.
+    pairs = sorted(((e, engine) for engine in samplers for e in drawn[engine]), key=lambda pair: len(pair[0]))
+    played = [experience for experience, _ in pairs]
     batch = from_experiences(played)
     told = [torch.from_numpy(np.where(e.mask, e.logprobs, 0)) for e in played]
     trainers = [engine for engine in ("local", "verl") if engine == "local" or find_spec("verl")]
@@ -89,11 +93,10 @@ def test_all_engines_agree(name: str, count: int, model_folder: Callable[[str], 
         f"\n{name}: largest difference of a logprob at temperature {TEMPERATURE}, over {int(batch.mask.sum())} tokens"
     )
     print(f"{'trainer':>12}{''.join(f'{s:>12}' for s in samplers)}")
-    half = len(drawn["vllm"])
     worst = 0.0
     for engine, rows in computed.items():
         differences = [float((a - b).abs().max()) for a, b in zip(rows, told, strict=True)]
-        parts = max(differences[:half]), max(differences[half:])
+        parts = [max(d for d, (_, by) in zip(differences, pairs, strict=True) if by == s) for s in samplers]
         worst = max(worst, *parts)
         print(f"{engine:>12}{''.join(f'{p:12.1e}' for p in parts)}")
     spread = torch.cat([t[torch.from_numpy(e.mask)] for t, e in zip(told, played, strict=True)])

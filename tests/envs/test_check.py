@@ -109,7 +109,7 @@ def test_a_world_that_is_not_there_is_a_user_error() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [row.name for row in TABLE if row.name != "mcp"])
 def test_the_shipped_worlds_pass(world: str) -> None:
-    report = check(world, seconds=5)  # enough for 200 episodes of a quick world
+    report = check(world, seconds=2)  # enough for 200 episodes of a quick world
     assert report.passed, [f for f in report.findings if f.level == "failed"]
     assert "failed" not in report.verdicts().values()
 

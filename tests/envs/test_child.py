@@ -63,12 +63,15 @@ def test_late_or_dead_it_is_gone(module: str, message: str, fault: type[Exceptio
     assert not child.alive
 
 
-def test_a_stuck_child_ends_with_its_parent(module: str) -> None:
+@pytest.mark.parametrize("answer_unread", [False, True], ids=["in a question", "with an answer unread"])
+def test_a_child_ends_with_its_parent(module: str, answer_unread: bool) -> None:
+    # An answer that nobody read makes the system reset the connection rather than close it.
+    last = "child._socket.sendall(packed('more'))" if answer_unread else "ask('hang')"
     parent = (
-        "import os, threading, time; from harness.envs.child import Child\n"
+        "import os, threading, time; from harness.envs.child import Child, packed\n"
         f"child = Child({module!r}); print(child.ask('up', 20)[1], flush=True)\n"
-        "threading.Thread(target=lambda: child.ask('hang', 60), daemon=True).start()\n"
-        "time.sleep(0.3); os._exit(0)"
+        "ask = lambda what: threading.Thread(target=lambda: child.ask(what, 60), daemon=True).start()\n"
+        f"{last}; time.sleep(0.3); os._exit(0)"
     )
     pid = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout.split()[-1]
     for _ in range(200):

@@ -11,16 +11,20 @@ from transformers import PreTrainedTokenizerBase
 from harness.agents.models.base import Prompt, Sampling
 from harness.agents.models.scripted import ScriptedModel
 from harness.boards import submit_command, verify_command
+from harness.envs.alfworld import official
 from harness.envs.errors import UserError
 from harness.leaderboard.board import Board, all_boards, board_of
 from harness.leaderboard.entry import Entry
 from harness.leaderboard.page import page
 from harness.leaderboard.render import markdown
 from harness.leaderboard.standing import standing
+from harness.leaderboard.verify import verify
 from harness.players import Player
 
 from ..conftest import text_of
 from .conftest import CARD, forge, play, rows_of, scripted
+
+SHIPPED = Path(__file__).resolve().parents[3] / "leaderboards"
 
 
 def wins(first: int, name: str) -> Player:
@@ -158,7 +162,7 @@ def test_boards_are_found(board: Board, tmp_path: Path) -> None:
 
 def test_the_shipped_boards_are_in_order() -> None:
     """Cards, histories and entries as they are in the repository, and pages as they are drawn from them."""
-    cards = sorted((Path(__file__).resolve().parents[3] / "leaderboards").glob("*/board.yaml"))
+    cards = sorted(SHIPPED.glob("*/board.yaml"))
     assert cards
     for card in cards:
         board = Board(card.parent)
@@ -167,3 +171,15 @@ def test_the_shipped_boards_are_in_order() -> None:
         assert (board.path / "index.html").read_text(encoding="utf-8") == page(board, rows)
         for row in rows:
             assert sum(f.stat().st_size for f in row.entry.path.iterdir()) < 1 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alfworld-unseen", "alfworld-generated"])
+def test_the_shipped_entries_verify(name: str) -> None:
+    """Every accepted entry, from the repository alone (and the official games, for their board)."""
+    board = Board(SHIPPED / name)
+    if board.card.options["source"] == "official" and official.root() is None:
+        pytest.skip(f"needs the official games: set ALFWORLD_DATA to the folder that holds {official.LAYOUT}")
+    for entry in board.entries().values():
+        report = verify(entry.path)
+        assert report.ok, report.findings

@@ -64,10 +64,12 @@ def test_muon_takes_the_steps_of_torchs_own() -> None:
 def test_only_hidden_matrices_go_to_muon(tiny: Any) -> None:
     for kind in ("llama", "qwen3", "gpt2"):
         model = tiny.make(kind)
-        optimizer = Optimizer(model, OptimizerConfig(name="muon", lr=0.5, adam_lr=0.25, weight_decay=0.1), 1)
+        config = OptimizerConfig(name="muon", lr=0.5, adam_lr=0.25, vector_lr=0.75, weight_decay=0.1)
+        optimizer = Optimizer(model, config, 1)
         names = {id(p): n for n, p in model.named_parameters()}
-        (muon, rate), (adam, adam_rate) = optimizer._parts
-        assert (rate, adam_rate) == (0.5, 0.25)
+        muon, adam = optimizer._parts
+        assert optimizer._rates == [[0.5], [0.25, 0.75]]
+        assert all((p.ndim < 2) == (g["lr"] == 0.75) for g in adam.param_groups for p in g["params"])
         by_muon = {names[id(p)] for g in muon.param_groups for p in g["params"]}
         by_adam = {names[id(p)]: g["weight_decay"] for g in adam.param_groups for p in g["params"]}
         assert by_muon | by_adam.keys() == set(names.values())

@@ -1,0 +1,251 @@
+"""vLLM as a policy: sampling as asked, new weights in place, a dead engine replaced, a running server.
+
+Runs where vLLM is installed (`scripts/engines_env.sh` makes such an environment). One engine lives at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from harness.agents.config import ModelConfig
+from harness.agents.models.base import ContextFull, ModelError, Policy, Prompt, Sampling
+from harness.agents.models.registry import make_model
+from harness.agents.models.vllm_worker import EXTENSION
+from harness.agents.types import Completion
+from harness.envs.errors import UserError
+
+pytest.importorskip("vllm", reason="needs vLLM: scripts/engines_env.sh makes an environment that has it")
+
+# vLLM warns of much that is not ours.
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
+
+PROMPT = tuple(range(3, 23))
+CLOSE = 1e-5
+
+
+def folder_of(tiny: Any, tmp_path_factory: pytest.TempPathFactory, kind: str) -> Path:
+    folder: Path = tiny.write(tmp_path_factory.mktemp(kind), kind, initializer_range=0.3)
+    return folder
+
+
+def changed(folder: Path, seed: int) -> PreTrainedModel:
+    """The model with other weights."""
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+async def ask(model: Policy, session: str = "s", prompt: tuple[int, ...] = PROMPT, **sampling: Any) -> Completion:
+    asked = Sampling(**{"max_tokens": 12, "seed": 1, "temperature": 0.7, **sampling})
+    return await model.complete(Prompt(messages=(), tokens=prompt), asked, session=session)
+
+
+def error(model: PreTrainedModel, answer: Completion, temperature: float = 0.7) -> float:
+    """Largest difference of the answer's logprobs from a plain forward's."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*PROMPT, *answer.tokens]])).logits[0, len(PROMPT) - 1 : -1] / temperature
+    truth = torch.log_softmax(logits.double(), -1).gather(1, torch.tensor([answer.tokens]).T)[:, 0]
+    return float((truth - torch.tensor(answer.logprobs)).abs().max())
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def test_tied(tiny: Any, loop: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All that one engine can show, since starting it takes so long."""
+    folder = folder_of(tiny, tmp_path_factory, "qwen3")
+    model = make_model(ModelConfig(engine="vllm", slots=8), folder)
+    try:
+        loop.run(_samples_as_asked(model, folder))
+        loop.run(_takes_weights(model, folder))
+        loop.run(_goes_on_after_an_update(model, folder))
+        loop.run(_is_replaced(model, folder))
+    finally:
+        loop.run(model.close())
+
+
+async def _samples_as_asked(model: Policy, folder: Path) -> None:
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    first = await ask(model)
+    assert error(reference, first) < CLOSE
+    together = await asyncio.gather(*(ask(model, str(i), seed=i) for i in range(20)))
+    assert together[1].tokens == first.tokens, "a seed means the same in company"
+    assert len({answer.tokens for answer in together}) > 15
+    assert max(error(reference, answer) for answer in together) < CLOSE
+    warm = await ask(model, temperature=1.0)
+    assert error(reference, warm, 1.0) < CLOSE
+    greedy = await ask(model, temperature=0.0)
+    assert error(reference, greedy, 1.0) < CLOSE
+    with torch.inference_mode():
+        expected = reference.generate(torch.tensor([PROMPT]), max_new_tokens=12, do_sample=False, pad_token_id=2)
+    assert list(greedy.tokens) == expected[0, len(PROMPT) :].tolist()
+    assert (await ask(model, max_tokens=3)).finish == "length"
+    ends = [answer for answer in together if 2 in answer.tokens]
+    assert all(answer.finish == "stop" and answer.tokens.index(2) == len(answer.tokens) - 1 for answer in ends)
+    assert model.tokenizer is not None
+    stop = str(model.tokenizer.decode(warm.tokens[4:5]))
+    stopped = await ask(model, temperature=1.0, stop=(stop,))
+    assert stopped.finish == "stop"
+    assert stopped.tokens == warm.tokens[: warm.tokens.index(warm.tokens[4]) + 1]
+    assert stopped.text.endswith(stop)
+    with pytest.raises(ContextFull):
+        await ask(model, prompt=(3,) * 128)
+    for bad in ((), (99,), (-1,)):
+        with pytest.raises(ModelError, match="cannot complete"):
+            await ask(model, prompt=bad)
+
+
+async def _takes_weights(model: Policy, folder: Path) -> None:
+    for version in (1, 2):
+        other = changed(folder, version)
+        await model.update(other.named_parameters(), version)
+        answer = await ask(model)
+        assert answer.version == version
+        assert error(other, answer) < CLOSE
+    with pytest.raises(ValueError, match="nonsense"):
+        await model.update([("nonsense", torch.zeros(3))], 3)
+    with pytest.raises(ValueError, match="did not come"):
+        await model.update(list(other.named_parameters())[2:], 3)
+    await model.update(other.named_parameters(), 3)
+    assert error(other, await ask(model)) < CLOSE
+
+
+async def _goes_on_after_an_update(model: Policy, folder: Path) -> None:
+    asked = [asyncio.create_task(ask(model, str(i), seed=i, max_tokens=100)) for i in range(4)]
+    await asyncio.sleep(0.2)
+    await model.update(changed(folder, 4).named_parameters(), 4)
+    answers = await asyncio.gather(*asked)
+    assert all(answer.finish in ("stop", "length") and answer.version in (3, 4) for answer in answers)
+    cancelled = asyncio.create_task(ask(model, "c", max_tokens=100))
+    await asyncio.sleep(0.05)
+    cancelled.cancel()
+    model.release("c")
+    assert (await ask(model, "c", max_tokens=3)).version == 4
+
+
+async def _is_replaced(model: Policy, folder: Path) -> None:
+    """Its process dies: calls under way fail, the next ones find a new engine with the newest weights."""
+    asked = [asyncio.create_task(ask(model, str(i), max_tokens=100)) for i in range(4)]
+    await asyncio.sleep(0.05)
+    (engine,) = [int(p) for p in _children() if "EngineCore" in Path(f"/proc/{p}/comm").read_text()]
+    os.kill(engine, signal.SIGKILL)
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(result, ModelError | Completion) for result in results)
+    for _ in range(3):
+        try:
+            answer = await ask(model)
+            break
+        except ModelError:
+            continue
+    assert answer.version == 4
+    assert error(changed(folder, 4), answer) < CLOSE
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+
+
+def test_untied_and_restarting(tiny: Any, loop: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = folder_of(tiny, tmp_path_factory, "llama")
+    model = make_model(ModelConfig(engine="vllm", slots=8, on_update="restart"), folder)
+
+    async def work() -> None:
+        other = changed(folder, 1)
+        asked = [asyncio.create_task(ask(model, str(i), seed=i, max_tokens=100)) for i in range(4)]
+        await asyncio.sleep(0.1)
+        await model.update(other.named_parameters(), 1)
+        answers = await asyncio.gather(*asked)
+        assert all(answer.finish in ("stop", "length") for answer in answers)
+        fresh = [answer for answer in answers if answer.version == 1]
+        assert fresh, "all were answered before the update came: ask for more"
+        assert max(error(other, answer) for answer in fresh) < CLOSE
+        await model.close()
+
+    loop.run(work())
+
+
+def test_a_model_that_vllm_cannot_load_is_one_message(tiny: Any, tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "m", "llama")
+    (folder / "model.safetensors").write_bytes(b"rubbish")
+    with pytest.raises(UserError, match=r"did not start.*log's last lines"):
+        make_model(ModelConfig(engine="vllm", slots=2), folder)
+    with pytest.raises(UserError, match=r"config\.json"):
+        make_model(ModelConfig(engine="vllm"), tmp_path)
+
+
+@pytest.fixture
+def server(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    folder = folder_of(tiny, tmp_path_factory, "qwen3")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = f"""-m vllm.entrypoints.openai.api_server --model {folder} --host 127.0.0.1 --port {port}
+        --dtype float32 --enforce-eager --kv-cache-memory-bytes 268435456 --max-num-seqs 8 --no-enable-chunked-prefill
+        --max-num-batched-tokens 4096 --logprobs-mode processed_logprobs --worker-extension-cls {EXTENSION}"""
+    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "OMP_NUM_THREADS": "1"}
+    environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    log = folder / "server.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command.split()], env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        for _ in range(500):
+            assert process.poll() is None, log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                break
+            except OSError:
+                subprocess.run(["sleep", "1"], check=True)
+        yield f"http://127.0.0.1:{port}", folder
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(60)
+
+
+def test_a_running_server(server: tuple[str, Path], loop: asyncio.Runner, tmp_path: Path) -> None:
+    url, folder = server
+    model = make_model(ModelConfig(engine="vllm-server", urls=(url,), exchange=str(tmp_path)), folder)
+    assert model.context == 128
+
+    async def work() -> None:
+        first = await ask(model)
+        assert error(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), first) < CLOSE
+        other = changed(folder, 1)
+        await model.update(other.named_parameters(), 1)
+        answers = await asyncio.gather(*(ask(model, str(i), seed=i) for i in range(8)))
+        assert {answer.version for answer in answers} == {1}
+        assert max(error(other, answer) for answer in answers) < CLOSE
+        assert len(list(tmp_path.glob("*.safetensors"))) == 1
+        with pytest.raises(ValueError, match="nonsense"):
+            await model.update([("nonsense", torch.zeros(3))], 2)
+        await model.close()
+        assert not list(tmp_path.glob("*.safetensors"))
+
+    loop.run(work())
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 99}))
+    with pytest.raises(UserError, match="same model"):
+        make_model(ModelConfig(engine="vllm-server", urls=(url,)), folder)
+    with pytest.raises(UserError, match="no vLLM server answers"):
+        make_model(ModelConfig(engine="vllm-server", urls=("http://127.0.0.1:9",)), folder)
