@@ -134,7 +134,7 @@ class Ray:
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                 )
-            except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            except Exception as error:  # a node that starts too slowly is told by a bare Exception
                 raise UserError(f"Ray did not start: {error}. Try `run.place=inline`, or mend $RAY_ADDRESS.") from error
 
     def put(self, part: type, *args: Any, threads: int = 1) -> Handle:
