@@ -4,8 +4,8 @@
 
 The peers need environments of their own, whose Python is given by option or by $INSPECT_PYTHON, $VERIFIERS_PYTHON:
 
-    python3 -m venv /tmp/inspect && /tmp/inspect/bin/pip install inspect-ai==0.3.285 openai
-    python3 -m venv /tmp/verifiers && /tmp/verifiers/bin/pip install verifiers==0.4.0 uv
+    python3 -m venv inspect && inspect/bin/pip install inspect-ai==0.3.285 openai
+    python3 -m venv verifiers && verifiers/bin/pip install verifiers==0.4.0 uv
 
 (verifiers runs each sample as a program of its own, whose packages it has uv fetch: it needs a package index.)
 

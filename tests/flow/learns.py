@@ -23,9 +23,7 @@ SETTINGS = (
     "env.options={receptacles: [3, 4], objects: [3, 5], task_types: [pick_and_place_simple, look_at_obj_in_light]}",
     "warmup.stages=[{episodes: 2500, turns: 1}, {episodes: 1000, turns: 3}, {episodes: 900}]",
     "run.steps=8",
-    # Few groups differ within themselves while success is low, and Adam makes full-sized steps of their noise: the
-    # default's rate lowers success here.
-    "trainer.updates=1",
+    # Few groups differ within themselves while success is low, and Adam makes full-sized steps of their noise.
     "trainer.optimizer.lr=1e-4",
     "explorer.max_steps=15",
     "eval.n=100",

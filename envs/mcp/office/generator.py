@@ -101,18 +101,24 @@ def count_meetings(office: Office, rng: Random) -> Goal:
     )
 
 
+def largest(numbers: Mapping[str, int]) -> str | None:
+    """Whose number is the largest, or None where several share it."""
+    most = max(numbers.values())
+    best = [name for name, number in numbers.items() if number == most]
+    return best[0] if len(best) == 1 else None
+
+
 def busiest_day(office: Office, rng: Random) -> Goal | None:
     first, length = rng.randrange(2), rng.randint(3, 4)
     days = DAYS[first : first + length]
     numbers = {day: len(events(office, day)) for day in days}
-    most = max(numbers.values())
-    best = [day for day, number in numbers.items() if number == most]
-    if len(best) != 1:
+    best = largest(numbers)
+    if best is None:
         return None
     return Goal(
         question=f"Which day from {days[0]} to {days[-1]} has the most meetings? Answer with the day.",
         plan=tuple(step("list_events", f"I look at {day}.", day=day) for day in days),
-        answer=best[0],
+        answer=best,
     )
 
 
@@ -279,17 +285,16 @@ def send_notes(office: Office, rng: Random) -> Goal:
 def most_orders(office: Office, rng: Random) -> Goal | None:
     names = sorted(rng.sample(CUSTOMERS, k=rng.randint(2, 4)))
     numbers = {name: office._rows("SELECT count(*) FROM orders WHERE customer = ?", name)[0][0] for name in names}
-    most = max(numbers.values())
-    best = [name for name, number in numbers.items() if number == most]
-    if len(best) != 1:
+    best = largest(numbers)
+    if best is None:
         return None
     return Goal(
         question=f"Who of {', '.join(names)} has the most orders? Write the name into best.txt, and answer with it.",
         plan=(
             *(step("list_orders", f"I look at the orders of {name}.", customer=name) for name in names),
-            step("write_file", "I write the name.", path="best.txt", content=best[0]),
+            step("write_file", "I write the name.", path="best.txt", content=best),
         ),
-        answer=best[0],
+        answer=best,
     )
 
 
