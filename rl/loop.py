@@ -28,6 +28,7 @@ from harness.envs.errors import UserError
 
 from .config import Plan
 from .explorer.explorer import Explorer, figures
+from .gpus import trainer_seats
 from .place import Handle, PartDied, Place
 from .sync.synchronizer import published, version_for
 
@@ -150,7 +151,9 @@ class Loop:
             self._news.set()
 
     def _spawn(self, index: int) -> Handle:
-        return self.place.put(Explorer, self.plan, self.folder, self.buffer_url, index, threads=self.plan.model.threads)
+        arguments = (self.plan, self.folder, self.buffer_url, index)
+        seat = trainer_seats(self.plan) + index
+        return self.place.put(Explorer, *arguments, threads=self.plan.model.threads, seat=seat)
 
 
 async def _first(parts: list[Coroutine[Any, Any, None]]) -> None:
