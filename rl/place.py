@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from harness.envs.errors import UserError
 
-
 _PATIENCE = 60.0
 """Seconds that GPUs which others hold may take to come free."""
 
@@ -48,7 +47,8 @@ class Place(Protocol):
         """How many it can give to parts; 0 also where parts see those of this process."""
 
     def reserve(self, seats: Sequence[float]) -> None:
-        """Set GPUs aside, all at once, so many for each seat (see `gpus.py`). Raises UserError where others have them."""
+        """Set GPUs aside, all at once, so many for each seat (see `gpus.py`). Raises UserError where others hold
+        them."""
 
     def put(self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False) -> Handle:
         """seat: whose GPUs are the part's. host: it leaves them to processes that it starts."""

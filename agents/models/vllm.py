@@ -66,6 +66,8 @@ class VllmModel:
         self._numbers = count()
         self._running: dict[str, str] = {}  # session -> request
         self._updating = asyncio.Lock()
+        self._bed = asyncio.Lock()
+        self._asleep = False
         self._starting: asyncio.Task[None] | None = None
         self._arguments = arguments(path, config, shape, self.context, index)
         self._config = config
@@ -128,6 +130,16 @@ class VllmModel:
             if self._weights is not None and self._weights != file:
                 self._weights.unlink(missing_ok=True)
             self._weights = file
+
+    async def sleep(self) -> None:
+        """See `Sleeper`. The weights wait in the host's memory, keys and values are dropped."""
+        async with self._bed:
+            if (engine := self._engine) is not None and not self._asleep:
+                self._asleep = True
+                try:
+                    await engine.sleep(level=1)
+                except _dead_errors():
+                    self._bury(engine)
 
     async def close(self) -> None:
         engine, self._engine, self._fresh = self._engine or self._fresh, None, None
@@ -201,6 +213,11 @@ class VllmModel:
                 self._starting = asyncio.create_task(self._begin())
             # Whoever gives up waiting does not stop the start, which the others wait for too.
             await asyncio.shield(self._starting)
+        if self._asleep:
+            async with self._bed:
+                if self._asleep:
+                    await self._engine.wake_up()
+                    self._asleep = False
         return self._engine
 
     async def _begin(self) -> None:
@@ -216,7 +233,7 @@ class VllmModel:
 
     def _bury(self, engine: Any) -> None:
         if self._engine is engine:
-            self._engine = None
+            self._engine, self._asleep = None, False
             engine.shutdown()
 
     def _start(self) -> Any:

@@ -87,18 +87,17 @@ class _Draw:
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
-        self._seeds = np.random.default_rng()
 
     def __call__(
         self, logits: torch.Tensor, generators: Mapping[int, torch.Generator], k: Any, p: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """logits: [rows, vocabulary] after temperature. Returns ids, and the logprobs of the distribution drawn from."""
+        """logits: [rows, vocabulary] after temperature. Returns ids, and logprobs of the distribution drawn from."""
         import torch
         from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
         logits = apply_top_k_top_p(logits, k, p)
         rows = len(logits)
-        seeds = self._seeds.integers(2**63, size=rows, dtype=np.uint64)
+        seeds = torch.randint(2**62, (rows,)).numpy().astype(np.uint64)  # the same in all workers of an engine
         for row, generator in generators.items():
             seeds[row] = generator.initial_seed()
         one = np.ones(rows, np.float32)

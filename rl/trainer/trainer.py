@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from harness.envs.errors import UserError
 from harness.envs.registry import world_class
@@ -68,6 +69,8 @@ class Trainer(Learner):
         fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]
         metrics["stale_in_training"] = float(sum(map(len, used)) - sum(map(len, fresh)))
         metrics |= self._update([experiences for experiences in fresh if experiences], step)
+        if self._plan.model.sleep:
+            torch.cuda.empty_cache()  # for the engine that wakes on the same device
         self._buffer.acknowledge(step)
         self.version, self.journal = step + 1, chained(self.journal, groups)
         metrics["train_seconds"] = time.perf_counter() - began
