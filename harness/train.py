@@ -74,15 +74,20 @@ class _Training:
             trainer = self._trainer(place, base)
             done = await trainer.call("resume")
             monitor.rewind("train", done)
-            # The untrained model is scored here while the trainer's process warms up.
-            untrained = asyncio.create_task(self._score("initial", base, threads=1, quiet=True))
+            # The untrained model is scored while the trainer warms up, where that has a process of its own: in a shared
+            # one each would hold the other up, and episodes would run out of time.
+            beside = config.run.place != "inline"
+            untrained = asyncio.create_task(self._score("initial", base, threads=1 if beside else None, quiet=beside))
             try:
+                if not beside:
+                    await untrained
                 if config.warmup.episodes and "warmup" not in run.labels():
                     monitor.rewind("warmup", -1)
                     await self._warm_up(trainer, monitor)
-                self.display.phase("scoring the untrained model", 1)
-                await untrained
-                self.display.update(1)
+                if not untrained.done():
+                    self.display.phase("scoring the untrained model", 1)
+                    await untrained
+                    self.display.update(1)
             finally:
                 untrained.cancel()
             if config.warmup.episodes:
