@@ -21,7 +21,7 @@ from harness.envs.tasks import tasks_of
 
 from .config import RunConfig
 from .display import Display
-from .evaluate import configured, evaluate, held_out, record_of
+from .evaluate import all_held_out, configured, evaluate, held_out, record_of
 from .figures import draw, markdown, print_scores, summary, table_of
 from .leaderboard.entry import Entry, Record
 from .leaderboard.plan import REPEATS, Outlook, outlook
@@ -88,7 +88,7 @@ def evaluate_command(ask: Ask, console: Console) -> list[Entry]:
     """Play all that is asked for and show it. Raises UserError."""
     jobs = [(who, config) for who in ask.players() for config in ask.tasksets(who)]
     for _, config in jobs[: len({(c.env.name, c.env.eval_split) for _, c in jobs})]:
-        if (there := len(held_out(config))) < config.eval.n:
+        if (there := len(all_held_out(config))) < config.eval.n:
             console.print(Text(f"{config.env.eval_split} has {there} tasks; all of them are played", style="dim"))
     with Scoreboard(console, many=len(jobs) > 1) as board:
         entries = [asyncio.run(_play(who, config, ask, len(jobs) > 1, board)) for who, config in jobs]

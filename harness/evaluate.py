@@ -47,11 +47,17 @@ FIGURES_EVERY = 0.2
 """Seconds between two looks at the figures so far."""
 
 
-def held_out(config: RunConfig) -> Sequence[Task]:
-    """The tasks that `eval` asks for: the first `eval.n` of `env.eval_split`. Raises UserError."""
+def all_held_out(config: RunConfig) -> Sequence[Task]:
+    """The tasks of `env.eval_split`, at least one. Raises UserError."""
     tasks = tasks_of(world_class(config.env.name), config.env.eval_split, config.env.options)
     if not len(tasks):
         raise UserError(f"the split '{config.env.eval_split}' of '{config.env.name}' has no tasks.")
+    return tasks
+
+
+def held_out(config: RunConfig) -> Sequence[Task]:
+    """The tasks that `eval` asks for: the first `eval.n` of them. Raises UserError."""
+    tasks = all_held_out(config)
     return [tasks[i] for i in range(min(config.eval.n, len(tasks)))]
 
 
