@@ -38,6 +38,8 @@ from .runs import slug, write_atomically, writing
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+RESTORED = ("dtype", "context")
+"""What a record's engine options set where its checkpoint is asked again (players.asked_of)."""
 SHOWN = 5
 """Findings of one kind that are told in full."""
 
@@ -181,7 +183,7 @@ def _verified(path: Path, board: Board | None, model: str | None, episodes: int)
     who = source(scripted or str(model))
     env = board.card.env if board else record.env
     settings = [f"env.name={env}", f"env.split={record.split}", f"env.eval_split={record.split}"]
-    settings += [f"model.{name}={value}" for name, value in record.engine_options.items() if name == "dtype"]
+    settings += [f"model.{name}={value}" for name, value in record.engine_options.items() if name in RESTORED]
     settings += [f"agent.{name}={json.dumps(value)}" for name, value in record.agent.items()]
     config = load("default", settings, training=False)
     tasks = board.tasks if board else expected_tasks(record.env, record.split, record.options, len(record.task_ids))
