@@ -20,14 +20,16 @@ from harness.envs.registry import world_class
 from harness.envs.tasks import tasks_of
 
 from .config import RunConfig
+from .disk import write_atomically
 from .display import Display
 from .evaluate import all_held_out, configured, evaluate, held_out, record_of
 from .figures import draw, markdown, print_scores, summary, table_of
-from .leaderboard.entry import Entry, Record
+from .leaderboard.entry import Entry
 from .leaderboard.plan import REPEATS, Outlook, outlook
+from .leaderboard.record import Record
 from .leaderboard.score import Scores, result_of
 from .players import Source, of_checkpoint, open_player, source
-from .runs import find, root, slug, write_atomically
+from .runs import find, root, slug
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

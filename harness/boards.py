@@ -21,6 +21,7 @@ from harness.envs.errors import UserError
 from harness.envs.registry import world_class
 
 from . import __version__, machine
+from .disk import write_atomically, writing
 from .leaderboard import page, render
 from .leaderboard.board import NAME, Board, all_boards, board_of, boards_root, expected_tasks
 from .leaderboard.entry import Entry, copy
@@ -33,7 +34,7 @@ from .leaderboard.verify import verify as verified
 from .load import load
 from .players import open_player, source
 from .rerun import rerun
-from .runs import slug, write_atomically, writing
+from .runs import slug
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -19,10 +19,11 @@ from rich.text import Text
 from harness.agents.types import Trajectory
 from harness.envs.errors import UnknownName, UserError
 
+from .disk import write_atomically, writing
 from .leaderboard.compare import Comparison, Contrast, Measure, Side, as_json, compare
 from .leaderboard.entry import Entry, entries
 from .leaderboard.score import Scores, score
-from .runs import find_checkpoint, root, slug, write_atomically, writing
+from .runs import find_checkpoint, root, slug
 from .transcript import print_episode
 
 SHOWN = 10

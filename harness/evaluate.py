@@ -29,13 +29,14 @@ from harness.envs.tasks import tasks_of
 
 from . import __version__, machine
 from .config import EvalConfig, RunConfig
+from .disk import writing
 from .display import Display
-from .leaderboard.entry import Entry, EntryWriter, Record, prompt_hash
+from .leaderboard.entry import Entry, EntryWriter
+from .leaderboard.record import Record, prompt_hash
 from .leaderboard.score import Result, pooled
 from .leaderboard.tokens import tokenizer_hash
 from .load import default_recipe, load, reload
 from .players import Player, Source, open_player, source
-from .runs import writing
 from .transcript import print_episode
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ class OpenAIModel:
         return Completion(
             tokens=(),
             logprobs=(),
-            text=text or "",
+            text=_whole(text or ""),
             finish=_finish(choice.get("finish_reason")),
             version=self.version,
             usage=_usage(answer),
@@ -113,7 +113,7 @@ class OpenAIModel:
         return Completion(
             tokens=tuple(tokens),
             logprobs=tuple(map(float, logprobs)),
-            text=str(choice.get("text") or ""),
+            text=_whole(str(choice.get("text") or "")),
             finish=_finish(choice.get("finish_reason")),
             version=self.version,
         )
@@ -148,6 +148,11 @@ class OpenAIModel:
         """One line of at most 300 characters, without the key."""
         shown = text.replace(self._key, "***") if self._key else text
         return " ".join(shown.split())[:300]
+
+
+def _whole(text: str) -> str:
+    """Text that can be written down: half of a character that takes two, as cut-off answers have, is marked as lost."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _complaint(raw: bytes) -> str:

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from harness.envs.errors import UserError
 
 from . import stats
-from .entry import Entry, Record
+from .entry import Entry
+from .record import Record
 from .score import Result, result_of
 from .stats import Interval
 

@@ -14,8 +14,9 @@ from harness.agents.types import Outcome, Trajectory
 from harness.envs.base import Task
 from harness.envs.errors import UserError
 from harness.leaderboard.compare import Comparison, as_json, compare
-from harness.leaderboard.entry import Entry, EntryWriter, Record
+from harness.leaderboard.entry import Entry, EntryWriter
 from harness.leaderboard.plan import Outlook, outlook
+from harness.leaderboard.record import Record
 
 Wins = Sequence[Sequence[float | None]]
 """Rewards by task and attempt; None is a lost one."""
