@@ -22,11 +22,12 @@ from harness.envs.registry import world_class
 
 from . import machine
 from .config import RunConfig
+from .disk import writing
 from .display import Display, duration, sparkline
 from .evaluate import evaluate, held_out
 from .leaderboard.guard import refuse_contamination
 from .players import of_checkpoint, open_player
-from .runs import RunFolder, writing
+from .runs import RunFolder
 from .show import draw, points, success_table
 
 if TYPE_CHECKING:

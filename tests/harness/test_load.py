@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.bounds import AT_LEAST, AT_MOST, POSITIVE
 from harness.config import RunConfig
 from harness.envs.errors import UnknownName, UserError
 from harness.load import ConfigError, default_recipe, dump, load, parse_yaml, recipes, reload, settings
-from harness.rules import AT_LEAST, AT_MOST, POSITIVE
 
 ECHO = "env.name=echo"
 
