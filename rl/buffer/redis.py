@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgpack
@@ -29,7 +28,10 @@ from ..config import BufferConfig
 from .base import BufferFull
 from .ledger import Head, Ledger, Terms
 from .memory import BooksBuffer
+from .patience import OPENING, RUNNING, until_it_answers
 from .schema import VERSION, unknown_version
+
+T = TypeVar("T")
 
 _PAGE = 1000
 """Entries that are replayed at once."""
@@ -38,10 +40,10 @@ _PAGE = 1000
 class RedisBooks:
     """Books on a server, and the replica that this process keeps of them."""
 
-    def __init__(self, url: str, retry_seconds: float) -> None:
+    def __init__(self, url: str, patience: float) -> None:
         plain, run = _split(url)
         self._where = _without_secrets(url)
-        self._retry_seconds = retry_seconds
+        self._patience = min(OPENING, patience)
         self._key = f"harness:{{{run}}}"  # in braces: one slot of a cluster
         self._ledger = Ledger(self._where)
         self._seen = "-"
@@ -53,13 +55,16 @@ class RedisBooks:
             self._redis = redis.Redis.from_url(plain, socket_connect_timeout=5.0, socket_timeout=30.0)
         except ValueError as error:
             raise UserError(f"buffer.url: {self._where}: {error}") from error
-        with self._explained():
-            _check(self._redis, self._where)
-            self._redis.set(f"{self._key}:schema", f"{VERSION} {uuid.uuid4().hex}", nx=True)
-            schema: Any = self._redis.get(f"{self._key}:schema")
-        self._schema: bytes = schema
+        self._schema = self._retried(self._open)
+        self._patience = patience
         if self._schema.split()[0] != str(VERSION).encode():
             raise unknown_version(self._schema.split()[0].decode())
+
+    def _open(self) -> bytes:
+        _check(self._redis, self._where)
+        self._redis.set(f"{self._key}:schema", f"{VERSION} {uuid.uuid4().hex}", nx=True)
+        schema: Any = self._redis.get(f"{self._key}:schema")
+        return bytes(schema)
 
     def change(self, terms: Terms, method: str, args: Sequence[Any], bodies: Mapping[str, bytes]) -> Any:
         with self._lock:
@@ -133,19 +138,9 @@ class RedisBooks:
         if of == owner:
             self._outcomes[number] = outcome
 
-    def _retried(self, action: Callable[[], Any]) -> Any:
-        """Until the server answers; it may be starting again."""
-        deadline = time.monotonic() + self._retry_seconds
-        wait = 0.02
+    def _retried(self, action: Callable[[], T]) -> T:
         with self._explained():
-            while True:
-                try:
-                    return action()
-                except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(wait)
-                    wait = min(1.0, 2 * wait)
+            return until_it_answers(action, _gone, self._patience)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -168,10 +163,16 @@ class RedisBuffer(BooksBuffer):
     """See the module. Raises UserError where the server does not answer or would lose what it is given."""
 
     def __init__(
-        self, url: str, config: BufferConfig, *, staleness: int | None = None, retry_seconds: float = 30.0
+        self, url: str, config: BufferConfig, *, staleness: int | None = None, patience: float = RUNNING
     ) -> None:
-        """retry_seconds: how long a server may be gone before it is given up."""
-        super().__init__(RedisBooks(url, retry_seconds), config, staleness)
+        """patience: seconds that a server may be gone before it is given up."""
+        super().__init__(RedisBooks(url, patience), config, staleness)
+
+
+def _gone(error: Exception) -> bool:
+    """There was no answer, and one may come later. (The client calls a wrong password a lost connection too.)"""
+    silent = isinstance(error, redis.ConnectionError | redis.TimeoutError | redis.BusyLoadingError)
+    return silent and not isinstance(error, redis.AuthenticationError)
 
 
 def _raise(error: Exception) -> Any:

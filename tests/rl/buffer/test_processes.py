@@ -6,12 +6,15 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from servers import Postgres, Redis, Server
 
 from harness.envs.errors import UserError
 from harness.rl.buffer.base import STATES
@@ -21,6 +24,7 @@ from harness.rl.config import BufferConfig
 pytest.importorskip("redis", reason="needs the extra [redis]")
 pytest.importorskip("psycopg", reason="needs the extra [postgres]")
 from harness.rl.buffer.redis import RedisBuffer
+from harness.rl.buffer.sql import SqlBuffer
 
 PLAYERS = Path(__file__).with_name("players.py")
 WRITERS, READERS, SLOTS = 4, 2, 40
@@ -67,34 +71,59 @@ def test_many_writers_and_readers_lose_and_repeat_nothing(
     buffer.close()
 
 
-def test_a_redis_server_that_is_killed_and_comes_back_has_lost_nothing(
-    tmp_path: Path, redis_server: Callable[..., Any], make: Any
+@pytest.mark.parametrize("kind", [Postgres, Redis])
+def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
+    kind: type[Server], serve: Callable[..., Server], make: Any
 ) -> None:
-    server = redis_server(tmp_path)
-    server.start()
-    url = f"{server.url}?run=a"
+    server = serve(kind)
+    url = f"{server.url}{'&' if '?' in server.url else '?'}run=a"
     buffer = open_buffer(url, BufferConfig())
     buffer.put([make.group("0"), make.group("1")])
     buffer.take(0, 1, 0)
     server.stop(signal.SIGKILL)
-    server.start()
-    buffer.put([make.group("2")])
+    back = threading.Timer(0.5, server.start)
+    back.start()
+    buffer.put([make.group("2")])  # waits for it
+    back.join()
     buffer.acknowledge(0)
+    server.stop(signal.SIGKILL)
+    server.start()
+    with pytest.raises(ValueError, match="acknowledged already"):
+        buffer.acknowledge(0)
     found = buffer.take(1, 2, 0)
     assert found is not None
     assert [g.group for g in found] == ["1", "2"]
     buffer.close()
     server.stop(signal.SIGKILL)
-    with pytest.raises(UserError, match="no Redis server answers"):
-        RedisBuffer(url, BufferConfig(), retry_seconds=0.1)
+    with pytest.raises(UserError, match=r"no (PostgreSQL|Redis) server answers.*resume the run"):
+        (SqlBuffer if kind is Postgres else RedisBuffer)(url, BufferConfig(), patience=0.1)
 
 
-def test_a_redis_server_that_would_forget_is_refused(tmp_path: Path, redis_server: Callable[..., Any]) -> None:
-    forgetful = redis_server(tmp_path, "--save", "")
-    forgetful.start()
+def test_an_acknowledgement_whose_answer_was_lost_counts_once(new_url: Callable[[str], str], make: Any) -> None:
+    """The transaction was made, and the connection broke before that was told: it is done again."""
+    buffer = SqlBuffer(new_url("postgresql"))
+    buffer.put([make.group("0")])
+    buffer.take(0, 1, 0)
+    lost = []
+
+    def lose(connection: Any) -> None:
+        if not lost:
+            lost.append(True)
+            raw = connection.connection.dbapi_connection
+            raw.commit()
+            raw.close()
+
+    sa.event.listen(buffer.database.engine, "commit", lose)
+    buffer.acknowledge(0)
+    assert lost
+    assert buffer.counts() == dict.fromkeys(STATES, 0) | {"trained": 1}
+    buffer.close()
+
+
+def test_a_redis_server_that_would_forget_is_refused(serve: Callable[..., Server]) -> None:
+    forgetful = serve(Redis, "--save", "")
     with pytest.raises(UserError, match="--appendonly yes"):
         open_buffer(f"{forgetful.url}?run=a", BufferConfig())
-    forgetful.stop()
 
 
 def test_a_full_redis_server_says_so_and_loses_nothing(redis_url: str, make: Any) -> None:
@@ -103,7 +132,7 @@ def test_a_full_redis_server_says_so_and_loses_nothing(redis_url: str, make: Any
     buffer = open_buffer(f"{redis_url}?run=full", BufferConfig())
     buffer.put([make.group("0")])
     with redis.Redis.from_url(redis_url) as client:
-        client.config_set("maxmemory", "1mb")
+        client.config_set("maxmemory", "1")
         try:
             with pytest.raises(UserError, match="does not take it"):
                 buffer.put([make.group("1", length=1000)])
@@ -139,16 +168,14 @@ def test_a_redis_server_that_lost_what_it_held_is_noticed(redis_url: str, make: 
     ],
 )
 def test_a_url_that_does_not_answer_is_told_without_its_secrets(url: str, message: str) -> None:
-    patience = {"retry_seconds": 0.1} if url.startswith("redis") else {}
-    opened = RedisBuffer if url.startswith("redis") else open_buffer
+    opened = {"redis": RedisBuffer, "postgresql": SqlBuffer}.get(url.partition(":")[0])
     with pytest.raises(UserError, match=message) as told:
-        opened(url, BufferConfig(), **patience)
+        opened(url, BufferConfig(), patience=0.1) if opened else open_buffer(url, BufferConfig())
     assert "secret" not in str(told.value)
 
 
 def test_another_schema_version_is_refused_on_servers(new_url: Callable[[str], str]) -> None:
     import redis
-    import sqlalchemy as sa
 
     address = new_url("redis")
     server, _, run = address.partition("?run=")
@@ -157,8 +184,8 @@ def test_another_schema_version_is_refused_on_servers(new_url: Callable[[str], s
     with pytest.raises(UserError, match="schema version 7"):
         open_buffer(address, BufferConfig())
     address = new_url("postgresql")
-    first = open_buffer(address, BufferConfig())
-    with first._db.write() as db:  # type: ignore[attr-defined]
+    first = SqlBuffer(address)
+    with first.database.write() as db:
         db.execute(sa.text("UPDATE harness_schema SET version = 7"))
     first.close()
     with pytest.raises(UserError, match="schema version 7"):
