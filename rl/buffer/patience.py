@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 OPENING = 10.0
 """Seconds that a server may take to answer the first time, when its address may be wrong."""
-RUNNING = 60.0
+RUNNING = 300.0
 """Seconds that it may be gone in the middle of a run."""
 _FIRST, _LAST = 0.02, 1.0
 

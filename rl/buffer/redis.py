@@ -2,8 +2,10 @@
 
 Every change is an entry of one stream, and every process that holds the buffer replays the stream into a ledger of its
 own: all reach the same state, because the ledger is a function of the entries alone, and what a change gave is known
-once it has come back in the stream. Bodies stand beside it, one key each. Invariants: a body is there before the entry
-that speaks of it (one transaction); an entry sent twice, because the answer to the first was lost, counts once.
+once it has come back in the stream. Bodies stand beside it, one key each. Where the stream has grown longer than the
+ledger, whoever notices writes its ledger down and cuts the stream off there. Invariants: a body is there before the
+entry that speaks of it (one transaction); an entry sent twice, because the answer to the first was lost, counts once;
+what is cut off is in the ledger that was written down with it (one transaction).
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ T = TypeVar("T")
 
 _PAGE = 1000
 """Entries that are replayed at once."""
+_LONG = 4096
+"""Entries, beyond one for each group, at which the stream is cut off."""
 
 
 class RedisBooks:
@@ -46,7 +50,8 @@ class RedisBooks:
         self._patience = min(OPENING, patience)
         self._key = f"harness:{{{run}}}"  # in braces: one slot of a cluster
         self._ledger = Ledger(self._where)
-        self._seen = "-"
+        self._log, self._written = f"{self._key}:log", f"{self._key}:written"
+        self._seen = b"0-0"
         self._last: dict[str, int] = {}  # number of each owner's last entry
         self._outcomes: dict[int, Callable[[], Any]] = {}  # of our own entries, by number
         self._numbers = itertools.count(1)
@@ -73,7 +78,7 @@ class RedisBooks:
             self._retried(lambda: self._send(terms.owner, entry, bodies))
             unused = set(bodies)
             try:
-                result = self._outcomes.pop(number)()
+                result = self._outcomes.pop(number, self._missed)()
                 if method == "put":
                     unused -= set(result)
                 elif method == "acknowledge":
@@ -107,19 +112,53 @@ class RedisBooks:
             if entry is not None:
                 for key, body in bodies.items():
                     pipe.set(self._body(key), body)
-                pipe.xadd(f"{self._key}:log", {b"e": entry})
+                pipe.xadd(self._log, {b"e": entry})
                 entry = None
             pipe.get(f"{self._key}:schema")
-            start = "-" if self._seen == "-" else f"({self._seen}"
-            pipe.xrange(f"{self._key}:log", min=start, count=_PAGE)
-            *_, schema, entries = pipe.execute()
+            pipe.hget(self._written, "last")
+            pipe.xlen(self._log)
+            pipe.xrange(self._log, min=f"({self._seen}", count=_PAGE)
+            *_, schema, last, length, entries = pipe.execute()
             if schema != self._schema:
                 raise UserError(f"{self._where}: the server has lost what it held. Resume the run from its checkpoint.")
+            if last is not None and _order(last) > _order(self._seen):
+                self._catch_up()
+                continue
             for id_, fields in entries:
-                self._seen = id_.decode()
+                self._seen = id_
                 self._replay(owner, fields[b"e"])
             if len(entries) < _PAGE:
+                if length > _LONG + len(self._ledger):
+                    self._cut_off()
                 return
+
+    def _catch_up(self) -> None:
+        """Begin anew with the ledger that was written down: entries after ours have been cut off."""
+        written: Any = self._redis.hgetall(self._written)
+        dumped = msgpack.unpackb(written[b"ledger"], strict_map_key=False)
+        self._ledger = Ledger.load(self._where, dumped)
+        self._last, self._seen = msgpack.unpackb(written[b"numbers"]), written[b"last"]
+
+    def _cut_off(self) -> None:
+        """Write the ledger down, and drop the entries that it is made of."""
+        written = {
+            "last": self._seen,
+            "numbers": msgpack.packb(self._last),
+            "ledger": msgpack.packb(self._ledger.dump()),
+        }
+        time, number = _order(self._seen)
+
+        def change(pipe: Any) -> None:
+            last = pipe.hget(self._written, "last")
+            pipe.multi()
+            if last is None or _order(last) < _order(self._seen):
+                pipe.hset(self._written, mapping=written)
+                pipe.xtrim(self._log, minid=f"{time}-{number + 1}", approximate=False)
+
+        self._redis.transaction(change, self._written)
+
+    def _missed(self) -> Any:
+        raise UserError(f"{self._where}: the server is too busy to follow. Resume the run from its checkpoint.")
 
     def _replay(self, owner: str, entry: bytes) -> None:
         """Apply one entry, and keep what came of it where it is ours."""
@@ -128,7 +167,7 @@ class RedisBooks:
             return
         self._last[of] = number
         if method == "put":
-            args = [[_head(h) for h in args[0]]]
+            args = [[Head.load(h) for h in args[0]]]
         try:
             result = getattr(self._ledger, method)(Terms(**terms), *args)
         except (BufferFull, UserError, ValueError) as error:  # for whoever asked; nothing has changed
@@ -188,8 +227,10 @@ def _plain(argument: Any) -> Any:
     return [asdict(h) for h in argument] if heads else argument
 
 
-def _head(fields: dict[str, Any]) -> Head:
-    return Head(**{**fields, "rewards": {key: (a, r) for key, (a, r) in fields["rewards"].items()}})
+def _order(id_: bytes) -> tuple[int, int]:
+    """Of a stream's entry: its time and number."""
+    time, _, number = id_.partition(b"-")
+    return int(time), int(number)
 
 
 def _check(server: Any, where: str) -> None:

@@ -17,12 +17,14 @@ import sqlalchemy as sa
 from servers import Postgres, Redis, Server
 
 from harness.envs.errors import UserError
-from harness.rl.buffer.base import STATES
+from harness.rl.buffer.base import STATES, Buffer
 from harness.rl.buffer.registry import open_buffer
 from harness.rl.config import BufferConfig
+from harness.rl.experience import ExperienceGroup
 
 pytest.importorskip("redis", reason="needs the extra [redis]")
 pytest.importorskip("psycopg", reason="needs the extra [postgres]")
+from harness.rl.buffer import redis as redis_buffer
 from harness.rl.buffer.redis import RedisBuffer
 from harness.rl.buffer.sql import SqlBuffer
 
@@ -77,7 +79,8 @@ def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
 ) -> None:
     server = serve(kind)
     url = f"{server.url}{'&' if '?' in server.url else '?'}run=a"
-    buffer = open_buffer(url, BufferConfig())
+    opened = SqlBuffer if kind is Postgres else RedisBuffer
+    buffer: Buffer = opened(url, BufferConfig())
     buffer.put([make.group("0"), make.group("1")])
     buffer.take(0, 1, 0)
     server.stop(signal.SIGKILL)
@@ -96,7 +99,7 @@ def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
     buffer.close()
     server.stop(signal.SIGKILL)
     with pytest.raises(UserError, match=r"no (PostgreSQL|Redis) server answers.*resume the run"):
-        (SqlBuffer if kind is Postgres else RedisBuffer)(url, BufferConfig(), patience=0.1)
+        opened(url, BufferConfig(), patience=0.1)
 
 
 def test_an_acknowledgement_whose_answer_was_lost_counts_once(new_url: Callable[[str], str], make: Any) -> None:
@@ -142,6 +145,41 @@ def test_a_full_redis_server_says_so_and_loses_nothing(redis_url: str, make: Any
     buffer.put([make.group("1")])
     assert buffer.stored(["0", "1"]) == {"0", "1"}
     buffer.close()
+
+
+def test_the_stream_of_a_redis_server_does_not_grow_for_ever(
+    redis_url: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut off where it has grown longer than what it says; who was behind, and who comes, read the rest."""
+    import redis
+
+    monkeypatch.setattr(redis_buffer, "_LONG", 20)
+    monkeypatch.setattr(redis_buffer, "_PAGE", 7)
+    url, config = f"{redis_url}?run=long", BufferConfig(keep=0)
+    buffer, behind = open_buffer(url, config), open_buffer(url, config)
+    behind.put([make.group("late", rewards=[None, 1.0])])
+    for step in range(60):
+        buffer.put([make.group(f"{step}/0")])
+        assert names(buffer.take(step, 1, 0)) == [f"{step}/0"]
+        buffer.acknowledge(step)
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.xlen("harness:{long}:log") <= 20 + 61 + 3
+        assert len(client.keys("harness:{long}:body:*")) == 1
+    assert behind.reward("late#0.0", 0.5)
+    fresh = open_buffer(url, config)
+    for other in (behind, fresh):
+        assert other.counts() == buffer.counts() == dict.fromkeys(STATES, 0) | {"trained": 60, "ready": 2}
+        assert other.stored(["0/0", "59/0", "60/0"]) == {"0/0", "59/0"}
+    with pytest.raises(ValueError, match="acknowledged already"):
+        fresh.acknowledge(59)
+    (late,) = fresh.take(60, 1, 0) or []
+    assert [e.reward for e in late.experiences] == [0.5, 1.0]
+    for opened in (buffer, behind, fresh):
+        opened.close()
+
+
+def names(groups: list[ExperienceGroup] | None) -> list[str] | None:
+    return None if groups is None else [g.group for g in groups]
 
 
 def test_a_redis_server_that_lost_what_it_held_is_noticed(redis_url: str, make: Any) -> None:
