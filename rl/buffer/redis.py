@@ -117,7 +117,7 @@ class RedisBooks:
             pipe.get(f"{self._key}:schema")
             pipe.hget(self._written, "last")
             pipe.xlen(self._log)
-            pipe.xrange(self._log, min=f"({self._seen}", count=_PAGE)
+            pipe.xrange(self._log, min=b"(" + self._seen, count=_PAGE)
             *_, schema, last, length, entries = pipe.execute()
             if schema != self._schema:
                 raise UserError(f"{self._where}: the server has lost what it held. Resume the run from its checkpoint.")
