@@ -43,14 +43,18 @@ ECHO = (
     "agent.prompt=plain",
     "agent.max_steps=2",
     "model.slots=32",
-    "model.tiny={layers: 2, width: 64, heads: 2, kv_heads: 2, mlp: 128, context: 128}",
     "sampling.max_tokens=16",
     "explorer.groups=4",
     "explorer.group_size=4",
     "trainer.optimizer.lr=2e-3",
+)
+MADE = (
+    "model.tiny={layers: 2, width: 64, heads: 2, kv_heads: 2, mlp: 128, context: 128}",
     "warmup.optimizer.lr=5e-3",
     "warmup.stages=[{episodes: 96}]",
+    "run.steps=0",
 )
+"""The model that --quick begins with."""
 ALFWORLD = (
     "explorer.groups=8",
     "explorer.workers=1",
@@ -122,14 +126,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="training steps; a multiple of 10 suits all modes")
     parser.add_argument("--model", type=Path, help="folder of a warmed-up model to begin with")
     args = parser.parse_args()
-    steps, n = args.steps or 30, 40 if args.quick else 400
+    steps, n = args.steps or 30, 40 if args.quick else 300
     os.environ["HARNESS_RUNS"] = str((args.out / "runs").resolve())
     recipe, shared = ("default", ECHO) if args.quick else ("alfworld/tiny", ALFWORLD)
 
     def plan(*settings: str) -> RunConfig:
         return load(recipe, [*shared, "eval.n=4", *settings])
 
-    base = args.model or done("warm", plan("run.steps=0")).checkpoint("warmup")
+    base = args.model or done("warm", plan(*(MADE if args.quick else ["run.steps=0"]))).checkpoint("warmup")
     judge = load(recipe, [*shared, f"eval.n={n}"])
     before = score(base.resolve(), judge, args.out / "evals" / "before")
     curves: dict[str, list[tuple[list[float], list[float]]]] = {mode: [] for mode in MODES}
