@@ -26,6 +26,7 @@ from harness.leaderboard.score import Proportion
 from harness.load import load
 from harness.players import open_player, source
 from harness.rl.monitor import read
+from harness.rl.place import open_place
 from harness.runs import RunFolder, root
 from harness.show import series
 from harness.train import resume, train
@@ -133,6 +134,7 @@ def main() -> None:
     def plan(*settings: str) -> RunConfig:
         return load(recipe, [*shared, "eval.n=4", *settings])
 
+    place = open_place("ray")  # one for all the runs, which find it
     base = args.model or done("warm", plan(*(MADE if args.quick else ["run.steps=0"]))).checkpoint("warmup")
     judge = load(recipe, [*shared, f"eval.n={n}"])
     before = score(base.resolve(), judge, args.out / "evals" / "before")
@@ -144,6 +146,7 @@ def main() -> None:
             run = done(f"{mode}-{seed}", plan(*sync, *begin))
             curves[mode].append(curve(run))
             wins[mode].append(score(run.checkpoint(steps), judge, args.out / "evals" / run.name))
+    place.close()
     file = args.out / "same_learning.png"
     world = "echo" if args.quick else "ALFWorld"
     draw(curves, f"{world}: GRPO in {len(MODES)} modes, {args.seeds} seeds (mean and range)", file)
