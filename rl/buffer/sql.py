@@ -115,9 +115,12 @@ _COUNT_READY = sa.select(sa.func.count()).select_from(
 )
 _STEP = sa.select(_steps).where(_steps.c.step == sa.bindparam("step"))
 _RUN_OUT = sa.select(_steps.c.step).where(_steps.c.state == LEASED, _steps.c.until < sa.bindparam("now"))
+_RUN_OUT_OF_OTHERS = _RUN_OUT.where(_steps.c.owner != sa.bindparam("owner"))
 _OF_STEP = sa.select(_uses.c.group_id).where(_uses.c.step == sa.bindparam("of_step"))
 _LEASE = sa.update(_groups).where(_groups.c.id.in_(_OF_STEP))
 _LEASE = _LEASE.values(state=LEASED, step=sa.bindparam("of_step"), uses=_groups.c.uses + 1, open=False)
+_TRAINED = sa.update(_steps).where(_steps.c.step == sa.bindparam("of_step"), _steps.c.state == LEASED)
+_TRAINED = _TRAINED.where(_steps.c.owner == sa.bindparam("leased_to")).values(state=TRAINED, owner=None, until=None)
 _BODIES = sa.select(_groups.c.id, _groups.c.name, _groups.c.size, _bodies.c.data)
 _BODIES = _BODIES.join(_bodies, _bodies.c.group_id == _groups.c.id, isouter=True)
 _LAGGED = sa.select(_rewards.c.group_id, _rewards.c.key, _rewards.c.attempt, _rewards.c.reward)
@@ -146,6 +149,10 @@ class SqlBuffer:
         self._config, self._staleness, self._weights = config, staleness, weights_of(config)
         self._db = _database(url, lock_seconds)
         self._owner = f"{socket.gethostname()} process {os.getpid()} ({uuid.uuid4().hex})"
+        self._hungry = True  # the last take gave nothing: the next one looks before it locks
+        again = sa.true() if config.reuse is None else _groups.c.uses < config.reuse
+        self._settled = sa.update(_groups).where(_groups.c.id.in_(_OF_STEP))
+        self._settled = self._settled.values(state=sa.case((again, READY), else_=TRAINED))
         try:
             with self._write() as db:
                 _schema.create(db, checkfirst=True)
@@ -211,15 +218,14 @@ class SqlBuffer:
             return {name for query in queries for name in db.scalars(query)}
 
     def take(self, step: int, count: int, version: int) -> list[ExperienceGroup] | None:
-        if not self._promising(step, count):
+        if self._hungry and not self._promising(step, count):
             return None
         with self._write(durable=False) as db:
-            if not self._lease(db, step, count, version):
-                return None
-        return self._stored(step)
+            self._hungry = not self._lease(db, step, count, version)
+        return None if self._hungry else self._stored(step)
 
     def _promising(self, step: int, count: int) -> bool:
-        """Whether taking may give anything; asked without the write lock, because a trainer that waits asks often."""
+        """Whether taking may give anything; asked without the write lock by a trainer that waits, which asks often."""
         with self._read() as db:
             return (
                 (db.scalar(_COUNT_READY, {"count": count}) or 0) >= count
@@ -242,8 +248,7 @@ class SqlBuffer:
                 f"{self._db.where}: step {step} is being trained on by another trainer, {found.owner}. Two trainers "
                 "cannot share one run: stop this one, or, where the other is gone, resume the run."
             )
-        over = _RUN_OUT.where(_steps.c.owner != self._owner)
-        self._give_back(db, db.scalars(over, {"now": now}).all())
+        self._give_back(db, db.scalars(_RUN_OUT_OF_OTHERS, {"now": now, "owner": self._owner}).all())
         self._expire(db)
         self._drop_stale(db, step, version)
         ids = db.scalars(_FIRST_READY, {"count": count}).all()
@@ -295,9 +300,8 @@ class SqlBuffer:
         return groups
 
     def acknowledge(self, step: int) -> None:
-        mine = sa.and_(_steps.c.step == step, _steps.c.state == LEASED, _steps.c.owner == self._owner)
         with self._write() as db:
-            if not db.execute(sa.update(_steps).where(mine).values(state=TRAINED, owner=None, until=None)).rowcount:
+            if not db.execute(_TRAINED, {"of_step": step, "leased_to": self._owner}).rowcount:
                 state = db.scalar(sa.select(_steps.c.state).where(_steps.c.step == step))
                 why = "has been acknowledged already" if state == TRAINED else "is not leased to this trainer"
                 raise ValueError(f"step {step} {why}")
@@ -312,12 +316,8 @@ class SqlBuffer:
 
     def _settle(self, db: Connection, steps: Sequence[int]) -> None:
         """Leased groups of steps that have been trained on: ready where they may be used again."""
-        again = sa.true() if self._config.reuse is None else _groups.c.uses < self._config.reuse
-        settle = (
-            sa.update(_groups).where(_groups.c.id.in_(_OF_STEP)).values(state=sa.case((again, READY), else_=TRAINED))
-        )
         for step in steps:
-            db.execute(settle, {"of_step": step})
+            db.execute(self._settled, {"of_step": step})
 
     def rewind(self, step: int) -> int:
         earlier = sa.and_(_steps.c.step < step, _steps.c.state == LEASED)
