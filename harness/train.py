@@ -23,11 +23,12 @@ from harness.envs.registry import world_class
 
 from . import machine
 from .config import RunConfig
+from .disk import writing
 from .display import Display, duration, sparkline
 from .evaluate import evaluate, held_out
 from .leaderboard.guard import refuse_contamination
 from .players import of_checkpoint, open_player
-from .runs import RunFolder, writing
+from .runs import RunFolder
 from .show import draw, points, success_table
 
 if TYPE_CHECKING:
@@ -75,15 +76,20 @@ class _Training:
             trainer = self._trainer(place, base)
             done = await trainer.call("resume")
             monitor.rewind("train", done)
-            # The untrained model is scored here while the trainer's process warms up.
-            untrained = asyncio.create_task(self._score("initial", base, threads=1, quiet=True))
+            # The untrained model is scored while the trainer warms up, where that has a process of its own: in a shared
+            # one each would hold the other up, and episodes would run out of time.
+            beside = config.run.place != "inline"
+            untrained = asyncio.create_task(self._score("initial", base, threads=1 if beside else None, quiet=beside))
             try:
+                if not beside:
+                    await untrained
                 if config.warmup.episodes and "warmup" not in run.labels():
                     monitor.rewind("warmup", -1)
                     await self._warm_up(trainer, monitor)
-                self.display.phase("scoring the untrained model", 1)
-                await untrained
-                self.display.update(1)
+                if not untrained.done():
+                    self.display.phase("scoring the untrained model", 1)
+                    await untrained
+                    self.display.update(1)
             finally:
                 untrained.cancel()
             if config.warmup.episodes:
@@ -96,13 +102,16 @@ class _Training:
             place.close()
 
     def _trainer(self, place: Place, base: Path) -> Handle:
+        from harness.rl.gpus import seats, trainer_seats
         from harness.rl.trainer.offline import OfflineTrainer
         from harness.rl.trainer.trainer import Trainer
 
         config, run = self.config, self.run
+        place.reserve(seats(config, place.gpus()))
+        part: tuple[Any, ...] = (Trainer, config, base, run.checkpoints, run.buffer_url)
         if config.data.file is not None:
-            return place.put(OfflineTrainer, config, base, run.checkpoints, threads=config.trainer.threads)
-        return place.put(Trainer, config, base, run.checkpoints, run.buffer_url, threads=config.trainer.threads)
+            part = (OfflineTrainer, config, base, run.checkpoints)
+        return place.put(*part, threads=config.trainer.threads, seat=0, host=trainer_seats(config) > 1)
 
     def _base(self) -> Path:
         """The model that the run begins with."""

@@ -22,6 +22,7 @@ from .arrivals import expire, overdue, revise
 from .base import LEASED, READY, STALE, TRAINED, WAITING
 from .sampling import priority, weights_of
 from .tables import (
+    ACKNOWLEDGE,
     BODIES,
     COUNT_READY,
     FIRST_READY,
@@ -32,6 +33,7 @@ from .tables import (
     PRIORITY,
     REWARDS,
     RUN_OUT,
+    RUN_OUT_OF_OTHERS,
     STEP,
     STEPS,
     USES,
@@ -43,6 +45,9 @@ class Leases:
 
     def __init__(self, config: BufferConfig, staleness: int | None) -> None:
         self._config, self._staleness, self.weights = config, staleness, weights_of(config)
+        again = sa.true() if config.reuse is None else GROUPS.c.uses < config.reuse
+        settled = sa.update(GROUPS).where(GROUPS.c.id.in_(OF_STEP))
+        self._settled = settled.values(state=sa.case((again, READY), else_=TRAINED))
         self.owner = f"{socket.gethostname()} process {os.getpid()} ({uuid.uuid4().hex})"
 
     def promising(self, db: Connection, step: int, count: int) -> bool:
@@ -69,7 +74,7 @@ class Leases:
                 f"{where}: step {step} is being trained on by another trainer, {found.owner}. Two trainers "
                 "cannot share one run: stop this one, or, where the other is gone, resume the run."
             )
-        self._give_back(db, db.scalars(RUN_OUT.where(STEPS.c.owner != self.owner), {"now": now}).all())
+        self._give_back(db, db.scalars(RUN_OUT_OF_OTHERS, {"now": now, "me": self.owner}).all())
         expire(db, self._config)
         if self._staleness is not None:
             for state in (READY, WAITING):
@@ -87,9 +92,7 @@ class Leases:
 
     def acknowledge(self, db: Connection, step: int, receipt: str) -> None:
         """receipt: of this call, so that it is known again where the answer to it was lost."""
-        mine = sa.and_(STEPS.c.step == step, STEPS.c.state == LEASED, STEPS.c.owner == self.owner)
-        done = {"state": TRAINED, "owner": receipt, "until": None}
-        if not db.execute(sa.update(STEPS).where(mine).values(done)).rowcount:
+        if not db.execute(ACKNOWLEDGE, {"of_step": step, "me": self.owner, "receipt": receipt}).rowcount:
             found = db.execute(STEP, {"step": step}).first()
             if found is not None and found.owner == receipt:
                 return
@@ -136,9 +139,7 @@ class Leases:
 
     def _settle(self, db: Connection, step: int) -> None:
         """Leased groups of a step that has been trained on: ready where they may be used again."""
-        again = sa.true() if self._config.reuse is None else GROUPS.c.uses < self._config.reuse
-        settled = sa.update(GROUPS).where(GROUPS.c.id.in_(OF_STEP))
-        db.execute(settled.values(state=sa.case((again, READY), else_=TRAINED)), {"of_step": step})
+        db.execute(self._settled, {"of_step": step})
 
     def _give_back(self, db: Connection, steps: Iterable[int]) -> None:
         """Steps as if they had never been taken."""

@@ -35,11 +35,15 @@ class Sqlite(Database):
         self.engine = sa.create_engine(url, connect_args={"timeout": lock_seconds})
         sa.event.listen(self.engine, "connect", self._set_up)
         sa.event.listen(self.engine, "begin", self._begin)
+        self._writers = {
+            durable: self.engine.execution_options(begin="BEGIN IMMEDIATE", durable=durable)
+            for durable in (False, True)
+        }
         self._lock_seconds = lock_seconds
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[Connection]:
-        with self.engine.execution_options(begin="BEGIN IMMEDIATE", durable=durable).begin() as db:
+        with self._writers[durable].begin() as db:
             yield db
 
     def insert(self, table: sa.Table, unique: str) -> Any:

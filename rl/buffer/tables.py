@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from .base import LEASED, READY
+from .base import LEASED, READY, TRAINED
 
 TABLES = sa.MetaData()
 SCHEMA = sa.Table("harness_schema", TABLES, sa.Column("version", sa.Integer, primary_key=True))
@@ -67,9 +67,13 @@ COUNT_READY = sa.select(sa.func.count()).select_from(
 )
 STEP = sa.select(STEPS).where(STEPS.c.step == sa.bindparam("step"))
 RUN_OUT = sa.select(STEPS.c.step).where(STEPS.c.state == LEASED, STEPS.c.until < sa.bindparam("now"))
+RUN_OUT_OF_OTHERS = RUN_OUT.where(STEPS.c.owner != sa.bindparam("me"))
 OF_STEP = sa.select(USES.c.group_id).where(USES.c.step == sa.bindparam("of_step"))
 LEASE = sa.update(GROUPS).where(GROUPS.c.id.in_(OF_STEP))
 LEASE = LEASE.values(state=LEASED, step=sa.bindparam("of_step"), uses=GROUPS.c.uses + 1, open=False)
+ACKNOWLEDGE = sa.update(STEPS).where(STEPS.c.step == sa.bindparam("of_step"), STEPS.c.state == LEASED)
+ACKNOWLEDGE = ACKNOWLEDGE.where(STEPS.c.owner == sa.bindparam("me"))
+ACKNOWLEDGE = ACKNOWLEDGE.values(state=TRAINED, owner=sa.bindparam("receipt"), until=None)
 GIVE_BACK = sa.update(GROUPS).where(GROUPS.c.id.in_(OF_STEP))
 GIVE_BACK = GIVE_BACK.values(state=READY, step=None, uses=GROUPS.c.uses - 1)
 WHOLE = sa.select(GROUPS.c.id, GROUPS.c.name, GROUPS.c.size, BODIES.c.data)
