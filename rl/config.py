@@ -37,6 +37,8 @@ class ExplorerConfig:
     workers: int = 1
     """Explorers side by side, each a process with an engine of its own unless run.place is inline. With 0 nobody plays,
     and `buffer.sources` are all that is trained on."""
+    rewards: Literal["world", "later"] = "world"
+    """later: the world's own are left out; experiences wait for rewards that come by key, by `harness rewards`."""
     oversample: float = 1.0
     """Groups started for each group that a batch needs. Above 1 the first complete ones make the batch, and the rest
     is given up and counted: no batch waits for its slowest tasks."""
