@@ -55,6 +55,14 @@ class SourceConfig:
     """Of a batch's groups, rounded to whole ones; 1 trains on nothing else."""
 
 
+USES = "uses"
+"""Utility that the store knows by itself: how many steps have used the group."""
+ADVANTAGE = "advantage"
+"""Utility that the trainer sets when it has trained on a group: mean absolute advantage over its sequences."""
+UTILITIES = ("reward_mean", "reward_std", "version", "length", USES, ADVANTAGE)
+"""What `buffer.weights` may weigh."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BufferConfig:
     """Where experiences wait between explorer and trainer."""

@@ -23,7 +23,7 @@ from harness.envs.registry import world_class
 from ..algorithm import presets
 from ..algorithm.advantage import Advantages, with_advantages
 from ..buffer.registry import open_buffer
-from ..buffer.sampling import ADVANTAGE
+from ..config import ADVANTAGE
 from ..experience import Experience, ExperienceGroup
 from . import batch
 from .learner import Learner
