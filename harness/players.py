@@ -93,7 +93,10 @@ def source(text: str) -> Source:
         return Source(kind="checkpoint", name=folder.resolve().name, path=str(folder))
     if found := find_checkpoint(text):
         return of_checkpoint(*found)
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not folder.exists():
+    if folder.is_dir() or text.startswith((".", "/", "~")):
+        lacks = "holds no model (no config.json)" if folder.is_dir() else "does not exist"
+        raise UserError(f"'{text}': the folder {folder.resolve()} {lacks}. A model may be {WHO}.")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
         return Source(kind="checkpoint", name=text, path=text)
     raise UnknownName("model", text, [r.name for r in all_runs()], hint=f"It may be {WHO}.")
 

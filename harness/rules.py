@@ -80,12 +80,19 @@ def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
 
 
 def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    from harness.rl.buffer.sampling import ADVANTAGE, UTILITIES
+
     buffer, groups, every = config.buffer, config.explorer.groups, config.trainer.checkpoint_every
     own = ":" in buffer.strategy
     if buffer.strategy not in ("fifo", "priority") and not own:
         yield "buffer.strategy", str(UnknownName("strategy", buffer.strategy, ("fifo", "priority", "module:Class")))
     if buffer.strategy == "priority" and not buffer.weights:
         yield "buffer.weights", "priority needs at least one, such as {reward_std: 1.0}"
+    for name in buffer.weights:
+        if name not in UTILITIES:
+            yield "buffer.weights", str(UnknownName("utility", name, UTILITIES))
+    if ADVANTAGE in buffer.weights and buffer.reuse == 1:
+        yield "buffer.weights", "advantage is known of trained groups alone, and buffer.reuse=1 trains on each once"
     if buffer.strategy != "priority" and given("buffer.weights", "buffer.strategy"):
         yield "buffer.weights", "would be ignored: only buffer.strategy=priority weighs utilities"
     if not own and given("buffer.options", "buffer.strategy"):

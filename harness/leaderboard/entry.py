@@ -157,7 +157,9 @@ class EntryWriter:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise UserError(f"the entry {path} is being played by another process.") from None
+            raise UserError(
+                f"the entry {path} is being played by another process. Wait for it, or take another folder (--out)."
+            ) from None
         self._end = self._mend()
 
     def __enter__(self) -> EntryWriter:

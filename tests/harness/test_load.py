@@ -110,6 +110,15 @@ def test_mistakes_within_a_list() -> None:
     assert "at least 1" in mistakes("warmup.stages=[{episodes: 0}]")["warmup.stages.0.episodes"]
 
 
+def test_priority_weighs_what_there_is() -> None:
+    assert (
+        "Did you mean 'advantage'"
+        in mistakes("buffer.strategy=priority", "buffer.weights={advantages: 1}")["buffer.weights"]
+    )
+    once = mistakes("buffer.strategy=priority", "buffer.weights={advantage: 1}")
+    assert "buffer.reuse=1 trains on each once" in once["buffer.weights"]
+
+
 def test_a_section_is_no_value() -> None:
     assert "section" in mistakes("trainer=3")["trainer"]
 
