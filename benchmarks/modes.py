@@ -2,10 +2,11 @@
 
     python benchmarks/modes.py [--quick] [--out modes.png]
 
-The shape of a training on ALFWorld with the tiny model, twice: as it is, and with a world whose answers come late (a
+The shape of a training on ALFWorld with a tiny model, twice: as it is, and with a world whose answers come late (a
 log-normal wait with a median of 50 ms, one in a hundred over 5 s; a fifth of that with --quick). Per mode: seconds a
-training step, the share of the time in which explorer and trainer had nothing to do, how old what was trained on was.
-Each RATIO is the speed beside that of strictly on-policy training (sync 1) on the same workload.
+training step, the share of the time in which explorer and trainer had nothing to do, how old what was trained on was,
+the share of answers that were actions. Each RATIO is the speed beside that of strictly on-policy training (sync 1) on
+the same workload. Two free cores are needed: on fewer the parts cannot overlap.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ MODES: dict[str, dict[str, Any]] = {
     "sync2": {"interval": 2},
     "sync10": {"interval": 10},
     "one_step_off": {"interval": 1, "offset": 1},
-    "async": {"staleness": 4, "partial": True},
+    # Weights in the middle of episodes have every cache computed anew: asynchronous explorers get them as seldom as
+    # those of sync10 do, and play up to six batches ahead of the trainer meanwhile.
+    "async": {"interval": 10, "staleness": 16, "partial": True},
 }
-BURN_IN = 10
-"""Training steps before the clock starts; a multiple of every interval."""
 LOOK = 0.05
-FORM = 800
+FORM = 1600
 """Episodes, of their first turn alone, from which the model learns to answer in the form that the world reads."""
 
 
@@ -47,6 +48,8 @@ class Measured:
     """One mode on one workload; times in seconds since the clock started."""
 
     mode: str
+    burn_in: int
+    """Training steps before the clock starts: those until weights have come once, two at least."""
     steps: int = 0
     began: float = 0.0
     seconds: float = 0.0
@@ -72,18 +75,19 @@ class Measured:
         return 1 - sum(busy) / max(1, len(busy))
 
 
-def plan_of(sync: Mapping[str, Any], steps: int, options: Mapping[str, Any], updates: int = 1) -> RunConfig:
+def plan_of(sync: Mapping[str, Any], steps: int, options: Mapping[str, Any]) -> RunConfig:
     optimizer = {"name": "muon", "lr": 0.02, "adam_lr": 2e-3, "grad_clip": 0}
+    tiny = {"layers": 2, "width": 64, "heads": 2, "kv_heads": 2, "mlp": 192, "context": 1024}
     return RunConfig.model_validate(
         {
             "run": {"steps": steps},
             "env": {"name": WORLD, "options": dict(options)},
             "agent": {"prompt": "plain"},
-            "model": {"slots": 128, "tiny": {"context": 1024}},
+            "model": {"slots": 96, "tiny": tiny},
             "sampling": {"max_tokens": 40},
             "warmup": {"stages": [{"episodes": FORM, "turns": 1}], "batch_tokens": 2048, "optimizer": optimizer},
-            "explorer": {"groups": 4, "group_size": 8, "max_steps": 6},
-            "trainer": {"optimizer": {"lr": 0.0}, "updates": updates, "checkpoint_every": 10**6},
+            "explorer": {"groups": 4, "group_size": 4, "max_steps": 6},
+            "trainer": {"optimizer": {"lr": 0.0}, "checkpoint_every": 10**6},
             "sync": dict(sync),
         }
     )
@@ -102,15 +106,18 @@ async def warmed_up(place: Place, folder: Path) -> Path:
 
 async def measure(mode: str, plan: RunConfig, place: Place, base: Path, folder: Path) -> Measured:
     """Run one mode to its end, and measure between the burn-in and the last step but one."""
-    url, found = f"sqlite:///{folder / 'buffer.db'}", Measured(mode)
+    url, found = (
+        f"sqlite:///{folder / 'buffer.db'}",
+        Measured(mode, max(2, plan.sync.interval)),
+    )
     trainer = place.put(Trainer, plan, base, folder / "checkpoints", url)
     last = plan.run.steps - 1  # the very last step saves a checkpoint
 
     def report(version: int, metrics: Mapping[str, float]) -> None:
         now = time.perf_counter()
-        if version == BURN_IN:
+        if version == found.burn_in:
             found.began = now
-        elif BURN_IN < version <= last:
+        elif found.burn_in < version <= last:
             found.steps, found.seconds = found.steps + 1, now - found.began
             found.lags.append(metrics["lag_mean"])
             if metrics.get("steps"):
@@ -129,7 +136,7 @@ async def measure(mode: str, plan: RunConfig, place: Place, base: Path, folder: 
                 continue
             activity = await loop.explorers[0].call("activity")
             now = time.perf_counter()
-            if found.began and found.steps < last - BURN_IN:
+            if found.began and found.steps < last - found.burn_in:
                 found.explored.append((now - found.began, min(1.0, (activity["cpu_seconds"] - before) / (now - at))))
             before, at = activity["cpu_seconds"], now
 
@@ -144,29 +151,27 @@ async def measure(mode: str, plan: RunConfig, place: Place, base: Path, folder: 
 
 
 def draw(measured: Mapping[str, list[Measured]], file: Path) -> None:
-    """One row of panels a workload: per mode the trainer's steps, and how busy the explorer was."""
-    import matplotlib
+    """A column a workload, a band a mode: the trainer's steps above, how busy the explorer was below."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(
-        len(MODES), len(measured), figsize=(6 * len(measured), 1.5 * len(MODES)), squeeze=False
-    )
-    for column, (workload, modes) in enumerate(measured.items()):
-        longest = max(m.seconds for m in modes)
-        for row, m in enumerate(modes):
-            panel = panels[row][column]
-            panel.broken_barh(m.trained, (1.1, 0.8), color="tab:orange")
-            panel.fill_between(
-                [t for t, _ in m.explored], [share for _, share in m.explored], step="pre", color="tab:blue"
-            )
-            panel.set(xlim=(0, longest), ylim=(0, 2), yticks=(0.5, 1.5), yticklabels=("explorer", "trainer"))
-            panel.set_title(f"{workload}, {m.mode}: {m.steps} steps in {m.seconds:.1f} s", fontsize=8, loc="left")
-            panel.tick_params(labelsize=7)
-        panels[-1][column].set_xlabel("seconds", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(file, dpi=110)
+    figure = Figure(figsize=(6 * len(measured), 5), dpi=110, layout="constrained")
+    for axes, (workload, modes) in zip(
+        figure.subplots(1, len(measured), squeeze=False)[0], measured.items(), strict=True
+    ):
+        shown = min(modes[0].seconds, 6 * modes[0].step_seconds)
+        for band, m in enumerate(modes):
+            axes.broken_barh(m.trained, (band - 0.42, 0.36), color="tab:orange", edgecolor="white", linewidth=0.3)
+            at, low = [t for t, _ in m.explored], band + 0.36
+            busy = [low - 0.36 * share for _, share in m.explored]
+            axes.fill_between(at, busy, low, step="pre", color="tab:blue", linewidth=0)
+            speed = f"{60 / m.step_seconds:.0f} steps/min\n{modes[0].step_seconds / m.step_seconds:.1f}x"
+            axes.text(1.01 * shown, band, speed, va="center", fontsize=9)
+        axes.set(xlim=(0, shown), ylim=(len(modes) - 0.5, -0.5), xlabel="seconds")
+        axes.set_yticks(range(len(modes)), [m.mode for m in modes])
+        axes.set_title(f"{workload}: trainer (orange) above explorer (blue)", loc="left")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(left=False)
+    figure.savefig(file)
 
 
 def main() -> None:
@@ -174,10 +179,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer steps, waits of a fifth")
     parser.add_argument("--out", type=Path, default=Path("modes.png"))
     parser.add_argument("--steps", type=int, help="training steps on the clock")
-    parser.add_argument("--updates", type=int, default=1, help="optimizer steps a batch")
     parser.add_argument("--only", help="one workload")
     args = parser.parse_args()
-    steps = BURN_IN + (args.steps or (10 if args.quick else 40)) + 1
+    steps = args.steps or (10 if args.quick else 20)
     waits = {"median": 0.01, "late": 1.0} if args.quick else {"median": 0.05, "late": 5.0}
     workloads: dict[str, dict[str, float]] = {"plain": {}, "longtail": waits}
     measured: dict[str, list[Measured]] = {}
@@ -194,7 +198,7 @@ def main() -> None:
             for mode, sync in MODES.items():
                 folder = Path(name) / workload / mode
                 folder.mkdir(parents=True)
-                plan = plan_of(sync, steps, options, args.updates)
+                plan = plan_of(sync, max(2, sync["interval"]) + steps + 1, options)
                 m = asyncio.run(measure(mode, plan, place, base, folder))
                 measured.setdefault(workload, []).append(m)
                 lag, acted = (sum(numbers) / max(1, len(numbers)) for numbers in (m.lags, m.acted))

@@ -2,17 +2,18 @@
 
     python benchmarks/same_learning.py [--quick] [--out FOLDER]
 
-The full version trains the ALFWorld recipe for a laptop (twelve runs of it); --quick a tiny model on the echo world.
-Per seed one model is warmed up, and every mode begins with it; modes differ in `sync` alone. A run that is in FOLDER
-already is gone on with, or taken as it is. Draws FOLDER/same_learning.png: success of the training episodes over their
-number (mean and range of the seeds), and prints held-out success at the end with its 95% interval over all seeds.
+The full version trains the ALFWorld recipe for a laptop with half its batch, one core's worth of processes and fewer
+steps (twelve runs of it); --quick a tiny model on the echo world. All runs begin with one warmed-up model (--model: one
+that is there already); modes differ in `sync` alone. A run that is in FOLDER already is gone on with, or taken as it
+is. Draws FOLDER/same_learning.png: success of the training episodes over their number (mean and range of the seeds),
+and prints held-out success before and after with its 95% interval over all seeds.
 RATIO same_learning is the lowest mode's held-out success over the highest's: 1 is the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,11 +21,14 @@ from pathlib import Path
 import numpy as np
 
 from harness.config import RunConfig
+from harness.evaluate import evaluate, held_out
 from harness.leaderboard.score import Proportion
 from harness.load import load
+from harness.players import open_player, source
 from harness.rl.monitor import read
+from harness.rl.place import open_place
 from harness.runs import RunFolder, root
-from harness.show import points, series
+from harness.show import series
 from harness.train import resume, train
 
 MODES: Mapping[str, tuple[str, ...]] = {
@@ -40,23 +44,26 @@ ECHO = (
     "agent.prompt=plain",
     "agent.max_steps=2",
     "model.slots=32",
-    "model.tiny={layers: 2, width: 64, heads: 2, kv_heads: 2, mlp: 128, context: 128}",
     "sampling.max_tokens=16",
     "explorer.groups=4",
     "explorer.group_size=4",
     "trainer.optimizer.lr=2e-3",
+)
+MADE = (
+    "model.tiny={layers: 2, width: 64, heads: 2, kv_heads: 2, mlp: 128, context: 128}",
     "warmup.optimizer.lr=5e-3",
-    "eval.n=40",
+    "warmup.stages=[{episodes: 96}]",
+    "run.steps=0",
+)
+"""The model that --quick begins with."""
+ALFWORLD = (
+    "explorer.groups=8",
+    "explorer.workers=1",
+    "trainer.threads=1",
+    "trainer.optimizer.decay_steps=10",
 )
 WINDOW = 5
 """Steps over which a curve is smoothed."""
-
-
-def settings(quick: bool, seed: int) -> tuple[str, list[str]]:
-    """Recipe and settings that all modes share."""
-    if quick:
-        return "default", [*ECHO, f"run.seed={seed}"]
-    return "alfworld/tiny", [f"run.seed={seed}"]
 
 
 def done(name: str, config: RunConfig) -> RunFolder:
@@ -68,6 +75,20 @@ def done(name: str, config: RunConfig) -> RunFolder:
     elif run.summary() is None:
         resume(run)
     return run
+
+
+def score(path: Path, config: RunConfig, folder: Path) -> Proportion:
+    """Held-out success of a checkpoint, played once and kept in `folder`."""
+
+    async def play() -> Proportion:
+        tasks = held_out(config)
+        player = open_player(source(str(path)), config, tasks)
+        try:
+            return (await evaluate(player, config, tasks, folder)).scores().success
+        finally:
+            await player.model.close()
+
+    return asyncio.run(play())
 
 
 def curve(run: RunFolder) -> tuple[list[float], list[float]]:
@@ -104,35 +125,39 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("same_learning"), help="folder of runs and plot")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many")
     parser.add_argument("--steps", type=int, help="training steps; a multiple of 10 suits all modes")
-    parser.add_argument("--place", default="ray", help="run.place: ray, or inline (one process)")
+    parser.add_argument("--model", type=Path, help="folder of a warmed-up model to begin with")
     args = parser.parse_args()
-    steps = args.steps or (30 if args.quick else 40)
+    steps, n = args.steps or 30, 40 if args.quick else 300
     os.environ["HARNESS_RUNS"] = str((args.out / "runs").resolve())
+    recipe, shared = ("default", ECHO) if args.quick else ("alfworld/tiny", ALFWORLD)
+
+    def plan(*settings: str) -> RunConfig:
+        return load(recipe, [*shared, "eval.n=4", *settings])
+
+    place = open_place("ray")  # one for all the runs, which find it
+    base = args.model or done("warm", plan(*(MADE if args.quick else ["run.steps=0"]))).checkpoint("warmup")
+    judge = load(recipe, [*shared, f"eval.n={n}"])
+    before = score(base.resolve(), judge, args.out / "evals" / "before")
     curves: dict[str, list[tuple[list[float], list[float]]]] = {mode: [] for mode in MODES}
     wins: dict[str, list[Proportion]] = {mode: [] for mode in MODES}
     for seed in SEEDS[: args.seeds]:
-        recipe, shared = settings(args.quick, seed)
-        shared += [f"run.place={args.place}"]
-        stages = ["warmup.stages=[{episodes: 96}]"] if args.quick else []
-        warm = done(f"warm-{seed}", load(recipe, [*shared, *stages, "run.steps=0"]))
-        model = f"model.path={warm.checkpoint('warmup').resolve()}"
         for mode, sync in MODES.items():
-            plan = load(recipe, [*shared, *sync, model, "warmup.stages=[]", f"run.steps={steps}"])
-            run = done(f"{mode}-{seed}", plan)
+            begin = (f"model.path={base.resolve()}", "warmup.stages=[]", f"run.steps={steps}", f"run.seed={seed}")
+            run = done(f"{mode}-{seed}", plan(*sync, *begin))
             curves[mode].append(curve(run))
-            wins[mode].append(points(run)[-1].scores.success)
+            wins[mode].append(score(run.checkpoint(steps), judge, args.out / "evals" / run.name))
+    place.close()
     file = args.out / "same_learning.png"
     world = "echo" if args.quick else "ALFWorld"
     draw(curves, f"{world}: GRPO in {len(MODES)} modes, {args.seeds} seeds (mean and range)", file)
-    print(f"\n{'mode':14}{'episodes':>10}{'held-out success':>18}  95% interval     seeds")
+    print(f"\n{'mode':14}{'episodes':>10}  held-out success, 95% interval   seeds")
+    print(f"{'before':14}{0:10}  {before}")
     found = {}
     for mode, of_seeds in wins.items():
-        n = sum(p.n for p in of_seeds)
-        found[mode] = p = sum(p.value * p.n for p in of_seeds) / n
-        spread = 1.96 * math.sqrt(p * (1 - p) / n)
-        each = " ".join(f"{100 * q.value:.0f}" for q in of_seeds)
-        low, high = 100 * max(0, p - spread), 100 * min(1, p + spread)
-        print(f"{mode:14}{curves[mode][0][0][-1]:10.0f}{100 * p:17.1f}%  {low:5.1f} to {high:5.1f}   {each}")
+        pooled = Proportion(sum(q.successes for q in of_seeds), sum(q.n for q in of_seeds))
+        found[mode] = pooled.value
+        each = " ".join(f"{100 * q.value:.1f}" for q in of_seeds)
+        print(f"{mode:14}{curves[mode][0][0][-1]:10.0f}  {pooled!s:30}   {each}")
     print(f"largest difference: {100 * (max(found.values()) - min(found.values())):.1f} points; plot: {file}")
     print(f"RATIO same_learning {min(found.values()) / max(max(found.values()), 1e-9):.2f}")
 

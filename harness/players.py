@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.agents.config import ModelConfig
 from harness.envs.errors import UnknownName, UserError
 
 from .config import RunConfig
@@ -136,8 +137,13 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
                 name=who.name,
                 engine=config.model.engine,
                 digest=folder_digest(Path(who.path)),
-                options={"dtype": config.model.dtype},
+                options=asked_of(config.model),
             )
+
+
+def asked_of(model: ModelConfig) -> dict[str, Any]:
+    """The settings of an engine of ours that move a score, for the record."""
+    return {"dtype": model.dtype} | ({} if model.context is None else {"context": model.context})
 
 
 def _endpoint(who: Source) -> Player:

@@ -127,6 +127,8 @@ class Ray:
         if self._owned:
             # Ray turns token authentication on by itself when it finds a token file; a local run must not depend on it.
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+            # Ray makes its workers nice (15): the parts of a run would starve beside anything else that computes.
+            os.environ.setdefault("RAY_worker_niceness", "0")
             try:
                 ray.init(
                     address=os.environ.get("RAY_ADDRESS"),

@@ -19,9 +19,11 @@ from sqlalchemy.exc import DBAPIError
 
 from harness.envs.errors import UserError
 
+from .database import Database
 
-class Sqlite:
-    """`sql.Database` on one file, made where it is missing (its folder is not)."""
+
+class Sqlite(Database):
+    """On one file, made where it is missing (its folder is not)."""
 
     def __init__(self, url: URL, lock_seconds: float) -> None:
         if url.database in (None, "", ":memory:") or url.query.get("mode") == "memory":
@@ -33,11 +35,15 @@ class Sqlite:
         self.engine = sa.create_engine(url, connect_args={"timeout": lock_seconds})
         sa.event.listen(self.engine, "connect", self._set_up)
         sa.event.listen(self.engine, "begin", self._begin)
+        self._writers = {
+            durable: self.engine.execution_options(begin="BEGIN IMMEDIATE", durable=durable)
+            for durable in (False, True)
+        }
         self._lock_seconds = lock_seconds
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[Connection]:
-        with self.engine.execution_options(begin="BEGIN IMMEDIATE", durable=durable).begin() as db:
+        with self._writers[durable].begin() as db:
             yield db
 
     def insert(self, table: sa.Table, unique: str) -> Any:
