@@ -72,6 +72,10 @@ def arguments(path: Path | str, config: ModelConfig, shape: Any, context: int, i
     }
     if config.cache_gib is not None:
         arguments["kv_cache_memory_bytes"] = int(config.cache_gib * GIB)
+    if config.sleep:
+        if not cuda:
+            raise UserError("model.sleep needs a GPU whose memory is given back; leave it out.")
+        arguments["enable_sleep_mode"] = True
     if cuda:
         return {**arguments, "device_ids": list(devices)}
     cache = arguments.setdefault("kv_cache_memory_bytes", _full_contexts(config, shape, context))

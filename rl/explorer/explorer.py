@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from harness.agents.models.base import Sampling
 from harness.agents.models.registry import make_model
@@ -45,6 +45,8 @@ from .slots import Assigned, Seat, Slots
 
 if TYPE_CHECKING:
     import torch
+
+    from harness.agents.models.base import Sleeper
 
 TICK = 0.1
 """Seconds between two looks at what others have done."""
@@ -77,6 +79,7 @@ class Explorer:
         self._plan, self._seat, self._begin = plan, seat or Assigned(index), begin
         agent = replace(plan.agent, max_steps=plan.explorer.max_steps or plan.agent.max_steps)
         self._model = make_model(plan.model, folder)
+        self._sleeper = cast("Sleeper", self._model) if plan.model.sleep else None
         tokenizer = self._model.tokenizer
         self.tokenizer = "" if tokenizer is None else fingerprint(tokenizer)
         """Fingerprint of what its ids mean."""
@@ -210,6 +213,8 @@ class Explorer:
         if len(flight.landed) == self._plan.explorer.group_size:
             self._flights.discard(flight)
             group = group_of(self._slots.name(flight.slot), flight.landed)
+            if self._sleeper is not None and not self._flying:
+                await self._sleeper.sleep()  # first, so that the trainer finds the device free
             self._waiting.append((flight.slot, self._marked(group)))
             self._hand_over()
 
