@@ -66,44 +66,46 @@ def _write_llama(call: Call) -> str:
     return f'{{"name": {json.dumps(call.name)}, "parameters": {_json(call.arguments)}}}'
 
 
-def _read_mistral(text: str) -> Read:
-    before, marked, inner = text.partition(MARK)
-    if not marked:
-        return text, None
-    if MARK in inner:
-        return before, Refused(reason=MANY)
+def _behind_mark(read: Callable[[str], Call | Refused]) -> Callable[[str], Read]:
+    """Reads an answer of Mistral's, given how to read what stands behind its one mark."""
+
+    def whole(text: str) -> Read:
+        before, marked, inner = text.partition(MARK)
+        if not marked:
+            return text, None
+        return before, Refused(reason=MANY) if MARK in inner else read(inner)
+
+    return whole
+
+
+def _read_list(inner: str) -> Call | Refused:
     try:
         calls = strict_json(inner)
     except ValueError as error:
-        return before, Refused(reason=f"not a list of one call: {error}")
+        return Refused(reason=f"not a list of one call: {error}")
     if not isinstance(calls, list) or not calls:
-        return before, Refused(reason="a call is written as a list of one")
+        return Refused(reason="a call is written as a list of one")
     if len(calls) > 1:
-        return before, Refused(reason=MANY)
+        return Refused(reason=MANY)
     call = calls[0]
     if isinstance(call, dict) and isinstance(call.get("id"), str):
         call = {name: value for name, value in call.items() if name != "id"}
-    return before, as_call(call, names=("name", "arguments"))
+    return as_call(call, names=("name", "arguments"))
 
 
 def _write_mistral(call: Call) -> str:
     return f"{MARK}[{call.canonical}]"
 
 
-def _read_mistral_args(text: str) -> Read:
-    before, marked, inner = text.partition(MARK)
-    if not marked:
-        return text, None
-    if MARK in inner:
-        return before, Refused(reason=MANY)
+def _read_args(inner: str) -> Call | Refused:
     name, args, given = inner.partition(ARGS)
     if not args:
-        return before, Refused(reason=f"{ARGS} is missing between the tool and its arguments")
+        return Refused(reason=f"{ARGS} is missing between the tool and its arguments")
     try:
         arguments = strict_json(given)
     except ValueError as error:
-        return before, Refused(reason=f"the arguments are not one JSON object: {error}")
-    return before, as_call({"name": name.strip(), "arguments": arguments}, names=("name", "arguments"))
+        return Refused(reason=f"the arguments are not one JSON object: {error}")
+    return as_call({"name": name.strip(), "arguments": arguments}, names=("name", "arguments"))
 
 
 def _write_mistral_args(call: Call) -> str:
@@ -119,8 +121,8 @@ HERMES = CallForm(name="hermes", read=_read_hermes, write=_write_hermes)
 
 FORMS: Sequence[CallForm] = (
     HERMES,
-    CallForm(name="mistral", read=_read_mistral, write=_write_mistral),
-    CallForm(name="mistral-args", read=_read_mistral_args, write=_write_mistral_args),
+    CallForm(name="mistral", read=_behind_mark(_read_list), write=_write_mistral),
+    CallForm(name="mistral-args", read=_behind_mark(_read_args), write=_write_mistral_args),
     CallForm(name="llama", read=_read_llama, write=_write_llama),
 )
 """Every form there is; a template's is the first that reads back the call that the template wrote."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from harness.envs.errors import UserError
 
 from .models.base import Message, Model, Prompt
-from .template import Tools, template_of
+from .rendering import Tools
+from .template import template_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,15 +1,20 @@
-"""What an agent is told: prompt templates by name.
+"""What an agent is told: prompt templates by name, and the words of one agent in one world.
 
-Knows texts only. A template's fields take `{instructions}` (of the world) and `{observation}`, nothing else.
+Knows texts only. A template's fields take `{instructions}` (of the world), `{observation}` and `{tools}`, nothing else.
+Invariant: what was cut of an observation is said, with how much it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from harness.envs.base import WorldSpec
 from harness.envs.errors import UnknownName, UserError
+
+from .calls import described
+from .models.base import Message
 
 if TYPE_CHECKING:
     from .config import AgentConfig
@@ -76,3 +81,35 @@ def prompt(name: str) -> PromptTemplate:
         return PROMPTS[name]
     except KeyError:
         raise UnknownName("prompt", name, PROMPTS) from None
+
+
+class Words:
+    """How an agent's talks begin in a world, and what it tells of the world's own words.
+
+    Raises UnknownName on an unknown prompt, UserError on another agent's.
+    """
+
+    def __init__(self, config: AgentConfig, world: WorldSpec) -> None:
+        self._template = prompt_of(config)
+        self._system = self._template.system.format(instructions=world.instructions).strip()
+        self._longest = config.observation_chars
+
+    def begin(self, observation: str, tools: Sequence[Mapping[str, Any]] = ()) -> Sequence[Message]:
+        """The first messages, with these tools told in them where the prompt has a place for tools."""
+        system = self._system
+        if tools:
+            system += self._template.tools.format(tools=described(tools))
+        rules = (Message(role="system", content=system),) if system else ()
+        opening = self._template.opening.format(observation=cut(observation, self._longest))
+        return (*rules, Message(role="user", content=opening))
+
+    def tell(self, observation: str, role: Literal["user", "tool"] = "user") -> Sequence[Message]:
+        """What the world said."""
+        return (Message(role=role, content=cut(observation, self._longest)),)
+
+
+def cut(text: str, longest: int) -> str:
+    """The first `longest` characters, and a mark where there were more."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}\n[{len(text) - longest} more characters cut]"

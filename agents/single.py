@@ -13,10 +13,9 @@ from harness.envs.errors import UserError
 
 from .base import Offer
 from .config import AgentConfig
-from .history import cut
 from .models.base import Message
 from .parse import UNFINISHED, Reply, split_thinking
-from .prompts import prompt_of
+from .prompts import Words
 
 EMPTY = "The answer is empty."
 """What is noted of an answer with nothing in it."""
@@ -31,18 +30,13 @@ class SingleAgent:
     def __init__(self, config: AgentConfig, world: WorldSpec) -> None:
         if config.max_steps not in (None, 1):
             raise UserError(f"agent.max_steps={config.max_steps} would be ignored: the agent 'single' answers once.")
-        template = prompt_of(config)
-        system = template.system.format(instructions=world.instructions).strip()
-        self._rules = (Message(role="system", content=system),) if system else ()
-        self._opening = template.opening
+        self._words = Words(config, world)
         self._thinking = config.thinking
-        self._longest = config.observation_chars
 
     def start(self, observation: str, info: Mapping[str, Any], offer: Offer) -> Sequence[Message]:
         if self._thinking is not None:
             offer(thinking=self._thinking)
-        opening = self._opening.format(observation=cut(observation, self._longest))
-        return (*self._rules, Message(role="user", content=opening))
+        return self._words.begin(observation)
 
     def read(self, answer: str) -> Reply:
         reasoning, content, finished = split_thinking(answer)
@@ -52,7 +46,7 @@ class SingleAgent:
         return Reply(thought=reasoning, action=action, problem=None)
 
     def tell(self, observation: str, info: Mapping[str, Any]) -> Sequence[Message]:
-        return (Message(role="user", content=cut(observation, self._longest)),)
+        return self._words.tell(observation)
 
     def write(self, thought: str, action: str) -> str:
         return f"<think>\n{thought}\n</think>\n\n{action}" if thought and self._thinking is not False else action

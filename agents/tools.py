@@ -14,12 +14,11 @@ from harness.envs.errors import UserError
 from harness.envs.mcp.action import Answer, Call, Refused, read_action
 
 from .base import Offer
-from .calls import HERMES, CallForm, described
+from .calls import HERMES, CallForm
 from .config import AgentConfig
-from .history import cut
 from .models.base import Message
 from .parse import UNFINISHED, Reply, split_thinking
-from .prompts import prompt_of
+from .prompts import Words
 
 NO_ANSWER = "error: neither a tool call nor an answer"
 """What the model is told after an answer with nothing in it."""
@@ -31,10 +30,9 @@ class ToolsAgent:
     name = "tools"
 
     def __init__(self, config: AgentConfig, world: WorldSpec) -> None:
-        self._template = prompt_of(config)
+        self._words = Words(config, world)
         self.max_steps = world.max_steps if config.max_steps is None else config.max_steps
         self._thinking = config.thinking
-        self._longest = config.observation_chars
         self._world = world.id
         self._form: CallForm = HERMES
         self._called = False
@@ -45,12 +43,7 @@ class ToolsAgent:
             raise UserError(f"agent.name=tools: the world '{self._world}' lists no tools. Take agent.name=react.")
         form = offer(tools, thinking=self._thinking)
         self._form, self._called = form or HERMES, False
-        system = self._template.system.format(instructions="").strip()
-        if form is None:
-            system += self._template.tools.format(tools=described(tools))
-        rules = (Message(role="system", content=system),) if system else ()
-        opening = self._template.opening.format(observation=cut(observation, self._longest))
-        return (*rules, Message(role="user", content=opening))
+        return self._words.begin(observation, tools if form is None else ())
 
     def read(self, answer: str) -> Reply:
         reasoning, content, finished = split_thinking(answer)
@@ -70,7 +63,7 @@ class ToolsAgent:
         return Reply(thought=thought, action=said.canonical, problem=None)
 
     def tell(self, observation: str, info: Mapping[str, Any]) -> Sequence[Message]:
-        return (Message(role="tool" if self._called else "user", content=cut(observation, self._longest)),)
+        return self._words.tell(observation, "tool" if self._called else "user")
 
     def write(self, thought: str, action: str) -> str:
         match read_action(action):

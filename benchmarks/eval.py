@@ -10,9 +10,9 @@ The peers need environments of their own, whose Python is given by option or by 
 (verifiers runs each sample as a program of its own, whose packages it has uv fetch: it needs a package index.)
 
 1. `harness eval` as a whole command, ALFWorld by the expert, whose answers take no time to speak of.
-2. `harness eval` of an endpoint that takes 20 ms for each answer, 256 episodes in flight: beside the ideal (calls x 20
-   ms / 256, which no client reaches), and beside a bare client that sends the same requests and reads nothing. Peak
-   memory at 8 times as many episodes.
+2. `harness eval` of an endpoint that takes 20 ms (or 200) for each answer, 256 episodes in flight: beside the ideal
+   (calls x 20 ms / 256: 12,800 a second), and beside bare clients that send the same requests and read nothing, by
+   the same HTTP code and by aiohttp. Peak memory at 8 times as many episodes.
 3. The same sums and the same endpoint by this harness, inspect-ai and verifiers in one run. Overhead is CPU time of the
    evaluating process for a sample, since other work on the machine does not change it; the import of packages is left
    out of all three.
@@ -32,13 +32,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 MOST = {"verifiers": 8}
 """Samples of a peer that would take minutes for more: it starts a process for each."""
 HERE = Path(__file__).resolve()
-LATENCY, IN_FLIGHT = 0.02, 256
+LATENCY, SLOW, IN_FLIGHT = 0.02, 0.2, 256
 TEXT = "Thought: I add them up.\nAction: answer 42"
 
 
@@ -117,24 +118,38 @@ def command(root: str, *args: str) -> tuple[dict[str, Any], float, float]:
     return json.loads(sessions.read_text().splitlines()[-1]), seconds, int(done.stderr.split()[-1]) / 1024
 
 
-async def bare(url: str, calls: int) -> float:
-    """Seconds for as many requests of the same size, by the same HTTP library and nothing else."""
-    import aiohttp
-
+async def bare(url: str, calls: int, library: str) -> float:
+    """Seconds for as many requests of the same size, by nothing but an HTTP client: harness' own, or aiohttp."""
     messages = [{"role": "system", "content": "x" * 560}, {"role": "user", "content": "What is 12 + 30?"}]
     body = {"model": "bench", "messages": messages, "temperature": 1.0, "top_p": 1.0, "max_tokens": 64, "seed": 1}
     left = iter(range(calls))
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    if library == "harness":
+        from harness.agents.models.http import Server
 
-        async def work() -> None:
-            for _ in left:
-                async with session.post(f"{url}/chat/completions", json=body) as response:
-                    await response.read()
+        server = Server(url, {})
+        close = server.close
 
-        began = time.perf_counter()
-        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-        return time.perf_counter() - began
+        async def ask() -> None:
+            await server.post("/chat/completions", json.dumps(body).encode())
+    else:
+        import aiohttp
+
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        close = session.close
+
+        async def ask() -> None:
+            async with session.post(f"{url}/chat/completions", json=body) as response:
+                await response.read()
+
+    async def work() -> None:
+        for _ in left:
+            await ask()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    seconds = time.perf_counter() - began
+    await close()
+    return seconds
 
 
 def ours(n: int, url: str) -> None:
@@ -227,19 +242,28 @@ def whole_command(args: argparse.Namespace) -> Ratios:
 
 def waiting(args: argparse.Namespace) -> Ratios:
     few = 500 if args.quick else 2000
-    with endpoint(LATENCY) as url, tempfile.TemporaryDirectory() as root:
-        shown = ("-e", "math", "--split", "valid_unseen", "-m", f"openai:bench@{url}", f"model.slots={IN_FLIGHT}")
-        _, _, small = command(root, *shown, "-n", str(few))
-        many, _, large = command(root, *shown, "-n", str(8 * few))
-        alone = asyncio.run(bare(url, 8 * few))
-    ideal = 8 * few * LATENCY / IN_FLIGHT
-    print(f"endpoint: {8 * few} calls in {many['seconds']:.2f} s; a bare client {alone:.2f} s; ideal {ideal:.2f} s")
-    print(f"peak memory: {small:.0f} MiB at {few} episodes, {large:.0f} MiB at {8 * few}")
-    return [
-        ("endpoint_vs_ideal", ideal / many["seconds"]),
-        ("endpoint_vs_bare_client", alone / many["seconds"]),
-        ("memory_vs_8_times_the_episodes", small / large),
-    ]
+    ratios: Ratios = []
+    for latency, calls in ((LATENCY, 8 * few), (SLOW, 4 * few)):
+        with endpoint(latency) as url, tempfile.TemporaryDirectory() as root:
+            shown = ("-e", "math", "--split", "valid_unseen", "-m", f"openai:bench@{url}", f"model.slots={IN_FLIGHT}")
+            played, _, large = command(root, *shown, "-n", str(calls))
+            alone = asyncio.run(bare(url, calls, "harness"))
+            ideal, ms = calls * latency / IN_FLIGHT, round(1000 * latency)
+            told = (
+                f"{ms} ms: {calls} calls in {played['seconds']:.2f} s; ideal {ideal:.2f} s; bare client {alone:.2f} s"
+            )
+            ratios += [(f"endpoint_{ms}_ms_vs_ideal", ideal / played["seconds"])]
+            if latency == LATENCY:
+                _, _, small = command(root, *shown, "-n", str(few))
+                ratios += [("endpoint_vs_bare_client", alone / played["seconds"])]
+                if find_spec("aiohttp"):
+                    other = asyncio.run(bare(url, calls, "aiohttp"))
+                    told += f", by aiohttp {other:.2f} s"
+                    ratios += [("endpoint_vs_bare_aiohttp", other / played["seconds"])]
+                told += f"; peak memory {small:.0f} MiB at {few} episodes, {large:.0f} MiB at {calls}"
+                ratios += [("memory_vs_8_times_the_episodes", small / large)]
+            print(told)
+    return ratios
 
 
 def peers(args: argparse.Namespace) -> Ratios:

@@ -24,7 +24,7 @@ from harness.envs.alfworld.engine import NOTHING, Episode
 from harness.envs.alfworld.game import Game
 from harness.envs.alfworld.generator import TASK_TYPES, generate
 from harness.envs.alfworld.reference import Reference
-from harness.envs.errors import UserError
+from harness.envs.errors import UserError, WorldError
 
 
 def choose(first: int, number: int) -> Iterator[Game]:
@@ -188,6 +188,7 @@ def main() -> None:
     asked = parser.parse_args()
     number = 12 if asked.quick else asked.games
     begun = time.perf_counter()
+    done = 0
     try:
         parity = Parity(Reference())
         for done, game in enumerate(choose(asked.first, number), 1):
@@ -197,6 +198,8 @@ def main() -> None:
             print(f"{done} games, {steps} steps, {differences} differences, {spent:.0f} s", flush=True)
     except UserError as error:
         raise SystemExit(str(error)) from None
+    except WorldError as error:
+        raise SystemExit(f"{error}. Go on with --first {asked.first + done - 1}.") from None
     print("steps by command:", ", ".join(f"{verb} {count}" for verb, count in parity.told.most_common()))
     print(f"differences in {number} games and {steps} steps: {differences} {dict(parity.differences) or ''}")
     print(f"RATIO parity {1 - differences / steps:.6f}")

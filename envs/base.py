@@ -164,6 +164,14 @@ class TextEnv(gymnasium.Env[str, str]):
 
         return overheard(cls)
 
+    @classmethod
+    def at_once(cls, task: Task, action: str | None) -> bool:
+        """Whether this action in an episode of `task` (None: its reset) is sure to wait for nothing.
+
+        A world with isolation thread is then called in place: a thread costs more than most gradings do.
+        """
+        return False
+
     def expert(self) -> Expert | None:
         """A player for the task of the last `reset`, or None where the world has none."""
         return None

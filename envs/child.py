@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgpack
@@ -165,7 +165,9 @@ def serve(answer: Callable[[Any], bytes], fd: int) -> None:
 
         threading.Thread(target=listen, daemon=True).start()
         while True:
-            connection.sendall(answer(questions.get()))
+            said = answer(questions.get())
+            with suppress(BrokenPipeError):  # nobody listens any more, and `listen` ends us
+                connection.sendall(said)
 
 
 def packed(message: Any) -> bytes:

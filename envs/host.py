@@ -101,7 +101,8 @@ class InPlaceHost:
 
 
 class ThreadHost:
-    """Calls the world in a thread of its own. A late thread cannot be killed: it is left behind with its world."""
+    """Calls the world in a thread of its own, or in place where it says `at_once`. A late thread cannot be killed: it
+    is left behind with its world."""
 
     own_process = False
 
@@ -111,35 +112,40 @@ class ThreadHost:
         self._seconds = step_seconds
         self._thread: _Thread | None = None
         self._world: TextEnv | None = None
+        self._task: Task | None = None
         self._total = 0.0
 
     async def reset(self, task: Task) -> Reset:
         with _Boundary(self._drop):
-            if self._thread is None:
-                self._thread = _Thread(f"world-{self.spec.id}")
-                self._world = await self._call(self._thread, self._make)
-            assert self._world is not None
-            self._total = 0.0
+            at_once = self._make.at_once(task, None)
+            if self._world is None:
+                self._world = self._make() if at_once else await self._call(self._make)
+            self._task, self._total = task, 0.0
             reset = partial(self._world.reset, seed=task.seed, options={"task": task})
-            return checked_reset(await self._call(self._thread, reset, self.spec.reset_seconds))
+            return checked_reset(reset() if at_once else await self._call(reset, self.spec.reset_seconds))
 
     async def step(self, action: str) -> Step:
-        if self._thread is None or self._world is None:
+        if self._world is None or self._task is None:
             raise WorldError(NO_EPISODE)
         with _Boundary(self._drop):
-            raw = await self._call(self._thread, partial(self._world.step, action))
+            if self._make.at_once(self._task, action):
+                raw: Any = self._world.step(action)
+            else:
+                raw = await self._call(partial(self._world.step, action))
             result = checked_step(raw, self._total, self.spec)
             self._total += result[1]
             return result
 
     async def close(self) -> None:
-        if self._thread is not None and self._world is not None:
+        if self._world is not None:
             with _Boundary(self._drop):
-                await self._call(self._thread, self._world.close)
+                await self._call(self._world.close)
         self._drop()
 
-    async def _call(self, thread: _Thread, function: Callable[[], Any], more_seconds: float = 0.0) -> Any:
-        answer = thread.call(function)
+    async def _call(self, function: Callable[[], Any], more_seconds: float = 0.0) -> Any:
+        if self._thread is None:
+            self._thread = _Thread(f"world-{self.spec.id}")
+        answer = self._thread.call(function)
         seconds = self._seconds + more_seconds
         try:
             await asyncio.wait([answer], timeout=seconds)  # unlike wait_for, tells a world's TimeoutError from ours

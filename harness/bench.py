@@ -20,14 +20,16 @@ from harness.envs.registry import world_class
 from harness.envs.tasks import tasks_of
 
 from .config import RunConfig
+from .disk import write_atomically
 from .display import Display
-from .evaluate import configured, evaluate, held_out, record_of
+from .evaluate import all_held_out, configured, evaluate, held_out, record_of
 from .figures import draw, markdown, print_scores, summary, table_of
-from .leaderboard.entry import Entry, Record
+from .leaderboard.entry import Entry
 from .leaderboard.plan import REPEATS, Outlook, outlook
+from .leaderboard.record import Record
 from .leaderboard.score import Scores, result_of
 from .players import Source, of_checkpoint, open_player, source
-from .runs import find, root, slug, write_atomically
+from .runs import find, root, slug
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +90,7 @@ def evaluate_command(ask: Ask, console: Console) -> list[Entry]:
     """Play all that is asked for and show it. Raises UserError."""
     jobs = [(who, config) for who in ask.players() for config in ask.tasksets(who)]
     for _, config in jobs[: len({(c.env.name, c.env.eval_split) for _, c in jobs})]:
-        if (there := len(held_out(config))) < config.eval.n:
+        if (there := len(all_held_out(config))) < config.eval.n:
             console.print(Text(f"{config.env.eval_split} has {there} tasks; all of them are played", style="dim"))
     with Scoreboard(console, many=len(jobs) > 1) as board:
         entries = [asyncio.run(_play(who, config, ask, len(jobs) > 1, board)) for who, config in jobs]

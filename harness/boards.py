@@ -21,6 +21,7 @@ from harness.envs.errors import UserError
 from harness.envs.registry import world_class
 
 from . import __version__, machine
+from .disk import write_atomically, writing
 from .leaderboard import page, render
 from .leaderboard.board import NAME, Board, all_boards, board_of, boards_root, expected_tasks
 from .leaderboard.entry import Entry, copy
@@ -33,11 +34,13 @@ from .leaderboard.verify import verify as verified
 from .load import load
 from .players import open_player, source
 from .rerun import rerun
-from .runs import slug, write_atomically, writing
+from .runs import slug
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+RESTORED = ("dtype", "context")
+"""What a record's engine options set where its checkpoint is asked again (players.asked_of)."""
 SHOWN = 5
 """Findings of one kind that are told in full."""
 
@@ -181,7 +184,7 @@ def _verified(path: Path, board: Board | None, model: str | None, episodes: int)
     who = source(scripted or str(model))
     env = board.card.env if board else record.env
     settings = [f"env.name={env}", f"env.split={record.split}", f"env.eval_split={record.split}"]
-    settings += [f"model.{name}={value}" for name, value in record.engine_options.items() if name == "dtype"]
+    settings += [f"model.{name}={value}" for name, value in record.engine_options.items() if name in RESTORED]
     settings += [f"agent.{name}={json.dumps(value)}" for name, value in record.agent.items()]
     config = load("default", settings, training=False)
     tasks = board.tasks if board else expected_tasks(record.env, record.split, record.options, len(record.task_ids))

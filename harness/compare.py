@@ -19,10 +19,11 @@ from rich.text import Text
 from harness.agents.types import Trajectory
 from harness.envs.errors import UnknownName, UserError
 
+from .disk import write_atomically, writing
 from .leaderboard.compare import Comparison, Contrast, Measure, Side, as_json, compare
 from .leaderboard.entry import Entry, entries
 from .leaderboard.score import Scores, score
-from .runs import find_checkpoint, root, slug, write_atomically, writing
+from .runs import find_checkpoint, root, slug
 from .transcript import print_episode
 
 SHOWN = 10
@@ -41,8 +42,10 @@ def compare_command(names: Sequence[str], measure: Measure, out: Path | None, co
         write_atomically(folder / "compare.json", json.dumps(as_json(comparison), indent=2, ensure_ascii=False) + "\n")
         draw(comparison, folder / "compare.png")
     _print(comparison, files, console)
+    if files:
+        console.print(Text(f"their episodes, by number: {folder / 'transcripts'}"))
     console.print(Text(f"picture: {folder / 'compare.png'}"))
-    console.print(Text(f"all differing tasks: {folder / 'compare.json'}"))
+    console.print(Text(f"all of it, for programs: {folder / 'compare.json'}"))
 
 
 def find_entry(name: str) -> Entry:
@@ -119,13 +122,13 @@ def _print_differing(contrast: Contrast, files: dict[tuple[str, str], Path], con
     if not contrast.differing:
         return
     table = Table("task", contrast.first, contrast.second, box=None, header_style="bold", title_justify="left")
-    table.add_column("both episodes", overflow="fold")
-    table.title = f"where they differ ({len(contrast.differing)} tasks)"
+    table.add_column("episodes")
+    table.title = f"where {contrast.first} and {contrast.second} differ ({len(contrast.differing)} tasks)"
     for task, means in list(contrast.differing.items())[:SHOWN]:
         paths = [files.get((name, task)) for name in (contrast.first, contrast.second)]
         cells = [Text(f"{mean:.2f}", _link(path)) for mean, path in zip(means, paths, strict=True)]
         folder = next((path.parent for path in paths if path), None)
-        table.add_row(task, *cells, Text(str(folder or ""), _link(folder)))
+        table.add_row(task, *cells, Text(folder.name[:3] if folder else "", _link(folder)))
     console.print(table)
     if len(contrast.differing) > SHOWN:
         console.print(Text(f"  and {len(contrast.differing) - SHOWN} more", style="dim"))
@@ -170,11 +173,11 @@ def draw(comparison: Comparison, path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
     sides, contrasts = comparison.sides, comparison.contrasts
     height = 1.6 + 0.42 * max(len(sides), len(contrasts))
-    figure = Figure(figsize=(10, height), dpi=160, layout="constrained")
+    figure = Figure(figsize=(12, height), dpi=160, layout="constrained")
     left, right = figure.subplots(1, 2)
     ink, blue, orange, grey = "#333840", "#2f6fb7", "#d9822b", "#9aa1a9"
     for y, side in enumerate(reversed(sides)):
@@ -193,11 +196,13 @@ def draw(comparison: Comparison, path: Path) -> None:
     right.axvline(0, color=ink, linewidth=1)
     right.set_yticks(range(len(contrasts)), [f"{c.second}\nagainst {c.first}" for c in reversed(contrasts)])
     if contrasts[0].measure == "success":
-        right.xaxis.set_major_formatter(PercentFormatter(1.0))
-    title = f"difference of {contrasts[0].measure}, paired by task (orange: separated)"
-    right.set_title(title, loc="left", fontsize=11, color=ink)
+        right.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.3g}"))
+    unit = " in points" if contrasts[0].measure == "success" else ""
+    right.set_title(f"difference of {contrasts[0].measure}{unit}", loc="left", fontsize=11, color=ink)
+    right.set_xlabel("paired by task; orange: separated", loc="left", fontsize=9, color=ink)
     for axes, rows in ((left, len(sides)), (right, len(contrasts))):
         axes.set_ylim(-0.6, rows - 0.4)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.grid(axis="x", color="#e6e8eb", linewidth=0.8)
         axes.set_axisbelow(True)
         for edge in ("top", "right", "left"):

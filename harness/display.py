@@ -68,6 +68,7 @@ class Display:
     >>> with Display(Console(width=100, force_terminal=False)) as show:
     ...     show.phase("play", 2)
     ...     show.update(2, {"success": "50%"})
+    play: 0/2
     play: 2/2, success 50%, 0s
     """
 
@@ -97,7 +98,10 @@ class Display:
 
     def phase(self, title: str, total: int, done: int = 0) -> None:
         """Begin the next thing: `total` pieces of work, `done` of them from an earlier sitting."""
-        self._close_phase()
+        if title != self._title:  # the same one again only learns its total
+            self._close_phase()
+            if self._live is None:
+                self.console.print(f"{title}: {done}/{total}", highlight=False, soft_wrap=True, markup=False)
         self._title, self._total, self._done, self._first = title, total, done, done
         self._figures = {}
         self._began = self._printed = time.monotonic()

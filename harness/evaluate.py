@@ -29,13 +29,14 @@ from harness.envs.tasks import tasks_of
 
 from . import __version__, machine
 from .config import EvalConfig, RunConfig
+from .disk import writing
 from .display import Display
-from .leaderboard.entry import Entry, EntryWriter, Record, prompt_hash
+from .leaderboard.entry import Entry, EntryWriter
+from .leaderboard.record import Record, prompt_hash
 from .leaderboard.score import Result, pooled
 from .leaderboard.tokens import tokenizer_hash
 from .load import default_recipe, load, reload
 from .players import Player, Source, open_player, source
-from .runs import writing
 from .transcript import print_episode
 
 if TYPE_CHECKING:
@@ -47,11 +48,17 @@ FIGURES_EVERY = 0.2
 """Seconds between two looks at the figures so far."""
 
 
-def held_out(config: RunConfig) -> Sequence[Task]:
-    """The tasks that `eval` asks for: the first `eval.n` of `env.eval_split`. Raises UserError."""
+def all_held_out(config: RunConfig) -> Sequence[Task]:
+    """The tasks of `env.eval_split`, at least one. Raises UserError."""
     tasks = tasks_of(world_class(config.env.name), config.env.eval_split, config.env.options)
     if not len(tasks):
         raise UserError(f"the split '{config.env.eval_split}' of '{config.env.name}' has no tasks.")
+    return tasks
+
+
+def held_out(config: RunConfig) -> Sequence[Task]:
+    """The tasks that `eval` asks for: the first `eval.n` of them. Raises UserError."""
+    tasks = all_held_out(config)
     return [tasks[i] for i in range(min(config.eval.n, len(tasks)))]
 
 

@@ -18,7 +18,8 @@ from rich.text import Text
 from harness.envs.errors import UserError
 
 from .config import RunConfig
-from .runs import RunFolder, writing
+from .disk import writing
+from .runs import RunFolder
 
 LOOK = 0.5
 """Seconds between two looks for the model that the trainer makes."""

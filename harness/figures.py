@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .leaderboard import stats
-from .leaderboard.entry import Entry, Record
+from .leaderboard.entry import Entry
+from .leaderboard.record import Record
 from .leaderboard.score import Scores
 
 

@@ -16,8 +16,8 @@ from rich.text import Text
 from harness.envs.check import CHECKS, Report, check
 from harness.envs.errors import UnknownName
 
+from .disk import write_atomically
 from .load import options_of
-from .runs import write_atomically
 
 MARKS = {
     "passed": ("ok", "green"),

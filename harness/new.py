@@ -14,7 +14,7 @@ from rich.text import Text
 
 from harness.envs.errors import UserError
 
-from .runs import writing
+from .disk import writing
 
 WORLD = """\
 from random import Random

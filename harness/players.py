@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.agents.config import ModelConfig
 from harness.envs.errors import UnknownName, UserError
 
 from .config import RunConfig
@@ -92,7 +93,10 @@ def source(text: str) -> Source:
         return Source(kind="checkpoint", name=folder.resolve().name, path=str(folder))
     if found := find_checkpoint(text):
         return of_checkpoint(*found)
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not folder.exists():
+    if folder.is_dir() or text.startswith((".", "/", "~")):
+        lacks = "holds no model (no config.json)" if folder.is_dir() else "does not exist"
+        raise UserError(f"'{text}': the folder {folder.resolve()} {lacks}. A model may be {WHO}.")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
         return Source(kind="checkpoint", name=text, path=text)
     raise UnknownName("model", text, [r.name for r in all_runs()], hint=f"It may be {WHO}.")
 
@@ -133,8 +137,13 @@ def open_player(who: Source, config: RunConfig, tasks: Iterable[Task]) -> Player
                 name=who.name,
                 engine=config.model.engine,
                 digest=folder_digest(Path(who.path)),
-                options={"dtype": config.model.dtype},
+                options=asked_of(config.model),
             )
+
+
+def asked_of(model: ModelConfig) -> dict[str, Any]:
+    """The settings of an engine of ours that move a score, for the record."""
+    return {"dtype": model.dtype} | ({} if model.context is None else {"context": model.context})
 
 
 def _endpoint(who: Source) -> Player:

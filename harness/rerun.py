@@ -59,6 +59,7 @@ async def rerun(entry: Entry, player: Player, tasks: Sequence[Task], episodes: i
             temperature=record.sampling["temperature"],
             top_p=record.sampling["top_p"],
             max_tokens=record.sampling["max_tokens"],
+            stop=tuple(record.sampling["stop"]),
             seed=record.seed,
         ),
         in_flight=min(slots, len(chosen)),

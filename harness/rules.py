@@ -1,4 +1,4 @@
-"""What settings must satisfy beyond their types: bounds, and sections that only make sense together.
+"""What settings must satisfy together: which go with which, and which a choice makes idle.
 
 A setting that the chosen mode would ignore is refused by name, with the reason, but only where it was given in the
 same layer as the choice that makes it idle, or a later one: `model.path=...` on the command line over a recipe that
@@ -8,13 +8,12 @@ describes a tiny model is a choice, not a mistake.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
 from pathlib import Path
-from typing import Any
 
 from harness.envs.errors import UnknownName, UserError
 from harness.rl.config import own_groups
 
+from .bounds import out_of_bounds, value
 from .config import RunConfig
 
 DEFAULT, RECIPE, OVERRIDE = 0, 1, 2
@@ -23,86 +22,6 @@ Layer = Callable[[str], int]
 Given = Callable[[str, str], bool]
 """(path, because) -> whether the setting was given on purpose, knowing the choice at `because`."""
 
-FAULTS = tuple(f"env.faults.{kind}" for kind in ("slow", "hang", "error", "exit", "garbage", "lost"))
-
-AT_LEAST: dict[str, float] = {
-    **dict.fromkeys(FAULTS, 0),
-    "run.seed": 0,
-    "run.steps": 0,
-    "agent.observation_chars": 1,
-    "agent.max_steps": 1,
-    "model.slots": 1,
-    "model.threads": 1,
-    "model.context": 64,
-    "model.engines": 1,
-    "model.tensor_parallel": 1,
-    "model.tiny.layers": 1,
-    "model.tiny.width": 1,
-    "model.tiny.heads": 1,
-    "model.tiny.kv_heads": 1,
-    "model.tiny.mlp": 1,
-    "model.tiny.context": 64,
-    "sampling.temperature": 0,
-    "sampling.max_tokens": 1,
-    "limits.call_retries": 0,
-    "limits.episode_retries": 0,
-    "limits.failures_in_row": 1,
-    "explorer.groups": 1,
-    "explorer.group_size": 1,
-    "explorer.workers": 0,
-    "data.batch": 1,
-    "explorer.max_steps": 1,
-    "algorithm.clip_low": 0,
-    "algorithm.clip_high": 0,
-    "algorithm.kl": 0,
-    "trainer.ranks": 1,
-    "trainer.updates": 1,
-    "trainer.token_budget": 1,
-    "trainer.threads": 1,
-    "trainer.checkpoint_every": 1,
-    "trainer.keep": 1,
-    "sync.interval": 1,
-    "sync.offset": 0,
-    "sync.staleness": 0,
-    "explorer.oversample": 1,
-    "buffer.bound": 1,
-    "buffer.lease_seconds": 0,
-    "buffer.reward_seconds": 0,
-    "buffer.reuse": 1,
-    "buffer.keep": 1,
-    "warmup.passes": 1,
-    "warmup.batch_tokens": 1,
-    "eval.n": 1,
-    "eval.repeats": 1,
-    "eval.temperature": 0,
-    "eval.price_in": 0,
-    "eval.price_out": 0,
-    **{
-        f"{section}.optimizer.{name}": 0
-        for section in ("trainer", "warmup")
-        for name in ("weight_decay", "warmup_steps", "decay_steps", "final", "grad_clip")
-    },
-}
-POSITIVE = (
-    "env.faults.slow_seconds",
-    "sampling.top_p",
-    "limits.episode_seconds",
-    "limits.step_seconds",
-    "limits.call_seconds",
-    "algorithm.beta",
-    "trainer.optimizer.lr",
-    "warmup.optimizer.lr",
-)
-AT_MOST: dict[str, float] = {
-    "sampling.top_p": 1,
-    "warmup.noise": 1,
-}
-
-
-def value(config: RunConfig, path: str) -> Any:
-    """The setting at a dotted path."""
-    return reduce(getattr, path.split("."), config)
-
 
 def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[str, str]]:
     """Every problem as (path, what and why); nothing where all is well."""
@@ -110,7 +29,7 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
     def given(path: str, because: str) -> bool:
         return layer(path) > DEFAULT and layer(path) >= layer(because)
 
-    yield from _bounds(config)
+    yield from out_of_bounds(config)
     if training:
         yield from _training(config)
         if config.run.steps > 0:
@@ -124,28 +43,6 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
         yield from _engine(config, given)
     yield from _world(config)
     yield from _names(config)
-
-
-def _bounds(config: RunConfig) -> Iterator[tuple[str, str]]:
-    for path, low in AT_LEAST.items():
-        v = value(config, path)
-        if v is not None and not v >= low:
-            yield path, f"must be at least {low:g}, not {v!r}"
-    for path in POSITIVE:
-        if not (v := value(config, path)) > 0:
-            yield path, f"must be greater than 0, not {v!r}"
-    for path, high in AT_MOST.items():
-        if not (v := value(config, path)) <= high:
-            yield path, f"must be at most {high:g}, not {v!r}"
-    for i, stage in enumerate(config.warmup.stages):
-        if stage.episodes < 1:
-            yield f"warmup.stages.{i}.episodes", f"must be at least 1, not {stage.episodes}; leave the stage out"
-        if stage.turns < 0:
-            yield f"warmup.stages.{i}.turns", f"must be at least 0, not {stage.turns}"
-    if config.env.faults.total > 1:
-        yield "env.faults", f"are shares of a world's answers and at most 1 together, not {config.env.faults.total:g}"
-    if config.warmup.noise < 0:
-        yield "warmup.noise", f"must be at least 0, not {config.warmup.noise!r}"
 
 
 def _training(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -183,12 +80,19 @@ def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
 
 
 def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    from harness.rl.buffer.sampling import ADVANTAGE, UTILITIES
+
     buffer, groups, every = config.buffer, config.explorer.groups, config.trainer.checkpoint_every
     own = ":" in buffer.strategy
     if buffer.strategy not in ("fifo", "priority") and not own:
         yield "buffer.strategy", str(UnknownName("strategy", buffer.strategy, ("fifo", "priority", "module:Class")))
     if buffer.strategy == "priority" and not buffer.weights:
         yield "buffer.weights", "priority needs at least one, such as {reward_std: 1.0}"
+    for name in buffer.weights:
+        if name not in UTILITIES:
+            yield "buffer.weights", str(UnknownName("utility", name, UTILITIES))
+    if ADVANTAGE in buffer.weights and buffer.reuse == 1:
+        yield "buffer.weights", "advantage is known of trained groups alone, and buffer.reuse=1 trains on each once"
     if buffer.strategy != "priority" and given("buffer.weights", "buffer.strategy"):
         yield "buffer.weights", "would be ignored: only buffer.strategy=priority weighs utilities"
     if not own and given("buffer.options", "buffer.strategy"):

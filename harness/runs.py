@@ -19,13 +19,12 @@ process's lock, so that a killed run can be resumed at once.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from harness.envs.errors import UnknownName, UserError
 
 from . import machine
 from .config import RunConfig
+from .disk import write_atomically, writing
 from .load import dump, reload
 
 RESERVED = frozenset({"latest", "evals"})
@@ -51,35 +51,6 @@ def slug(text: str) -> str:
     """Text as a part of a folder's name; a file of Python goes by its stem."""
     text = Path(text).stem if text.endswith(".py") else text
     return re.sub(r"[^A-Za-z0-9._@-]+", "-", text).strip("-.") or "x"
-
-
-@contextmanager
-def writing(what: Path) -> Iterator[None]:
-    """Turn the faults of a disk that a person can mend into a UserError."""
-    try:
-        yield
-    except OSError as e:
-        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            hint = "Set $HARNESS_RUNS to a folder you may write in."
-            raise UserError(f"no permission to write {e.filename or what}. {hint}") from e
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"the disk is full: {what} could not be written. Free some space, then resume.") from e
-        if e.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-            raise UserError(
-                f"{e.filename or what} is in the way: {e.strerror}. Move it, or choose another name."
-            ) from e
-        raise
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file whole or not at all, also through a crash."""
-    with writing(path):
-        part = path.with_name(path.name + ".part")
-        with part.open("w", encoding="utf-8") as f:
-            f.write(text)
-            f.flush()
-            os.fsync(f.fileno())
-        part.replace(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,25 +248,6 @@ def find_checkpoint(model: str) -> tuple[RunFolder, str] | None:
     if wanted not in labels:
         raise UnknownName("checkpoint", label, labels, hint=f"Of the run '{run.name}'.")
     return run, wanted
-
-
-def sources(stored: Sequence[str]) -> list[dict[str, Any]]:
-    """`buffer.sources` that take whole batches from what runs have stored: RUN=SHARE each, or RUN, and those without a
-    share divide what the others leave. Raises UserError."""
-    found = [(find(name), share) for name, _, share in (text.partition("=") for text in stored)]
-    try:
-        shares = [float(share) if share else None for _, share in found]
-    except ValueError:
-        raise UserError(f"--stored is RUN or RUN=SHARE with a share such as 0.5, not {' '.join(stored)}.") from None
-    given = sum(share for share in shares if share is not None)
-    open_shares = shares.count(None)
-    rest = (1 - given) / open_shares if open_shares else 0.0
-    if not 0 < given + rest * open_shares <= 1 + 1e-9 or rest < 0 or (open_shares and rest == 0):
-        raise UserError(f"--stored: the shares of {' '.join(stored)} must be above 0 and at most 1 together.")
-    return [
-        {"name": run.name, "url": run.buffer_url, "share": rest if share is None else share}
-        for (run, _), share in zip(found, shares, strict=True)
-    ]
 
 
 def _age(label: str) -> int | None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,12 @@ from harness.envs.registry import world_class
 
 from . import machine
 from .config import RunConfig
+from .disk import writing
 from .display import Display, duration, sparkline
 from .evaluate import evaluate, held_out
 from .leaderboard.guard import refuse_contamination
 from .players import of_checkpoint, open_player
-from .runs import RunFolder, writing
+from .runs import RunFolder
 from .show import draw, points, success_table
 
 if TYPE_CHECKING:
@@ -74,15 +76,20 @@ class _Training:
             trainer = self._trainer(place, base)
             done = await trainer.call("resume")
             monitor.rewind("train", done)
-            # The untrained model is scored here while the trainer's process warms up.
-            untrained = asyncio.create_task(self._score("initial", base, threads=1, quiet=True))
+            # The untrained model is scored while the trainer warms up, where that has a process of its own: in a shared
+            # one each would hold the other up, and episodes would run out of time.
+            beside = config.run.place != "inline"
+            untrained = asyncio.create_task(self._score("initial", base, threads=1 if beside else None, quiet=beside))
             try:
+                if not beside:
+                    await untrained
                 if config.warmup.episodes and "warmup" not in run.labels():
                     monitor.rewind("warmup", -1)
                     await self._warm_up(trainer, monitor)
-                self.display.phase("scoring the untrained model", 1)
-                await untrained
-                self.display.update(1)
+                if not untrained.done():
+                    self.display.phase("scoring the untrained model", 1)
+                    await untrained
+                    self.display.update(1)
             finally:
                 untrained.cancel()
             if config.warmup.episodes:
@@ -111,11 +118,15 @@ class _Training:
         if "initial" not in self.run.labels():
             from harness.agents.models.tiny import make_tiny
             from harness.agents.prompts import prompt_of
+            from harness.rl.trainer import checkpoint
 
             world = world_class(self.config.env.name)
             told = prompt_of(self.config.agent).system.format(instructions=world.world.instructions)
             texts = [*world.texts(), *([told] if told else [])]  # what is told has words of its own
-            make_tiny(initial, self.config.model.tiny, texts, self.config.run.seed)
+            shape, seed = self.config.model.tiny, self.config.run.seed
+            # Whole or not at all: explorers apart wait for it, and a kill may come in the middle.
+            fill = partial(make_tiny, config=shape, texts=texts, seed=seed)
+            checkpoint.write(self.run.checkpoints, initial.name, fill, {"step": 0, "seed": seed})
         return initial
 
     async def _score(

@@ -75,7 +75,8 @@ class BufferConfig:
     """fifo: what came first. priority: the highest weighted sum of `weights`. module:Class: a strategy of your own (see
     rl/buffer/mixing.py)."""
     weights: dict[str, float] = field(default_factory=dict)
-    """{utility: weight} of priority: reward_mean, reward_std, version, length, uses, or what the trainer sets."""
+    """{utility: weight} of priority: reward_mean, reward_std, version and length of a group as it was put, how
+    many steps have used it (uses), and its mean absolute advantage, known from its first step on (advantage)."""
     options: dict[str, object] = field(default_factory=dict)
     """Keywords for a strategy of your own."""
     sources: tuple[SourceConfig, ...] = ()

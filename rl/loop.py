@@ -30,6 +30,7 @@ from .config import Plan
 from .explorer.explorer import Explorer, figures
 from .place import Handle, PartDied, Place
 from .sync.synchronizer import published, version_for
+from .sync.weights import WeightFolder
 
 Report = Callable[[int, Mapping[str, float]], None]
 """Hears (training steps done, metrics of that step)."""
@@ -67,6 +68,8 @@ class Loop:
         self._delivered = [-1] * players
         self._news = asyncio.Event()
         self._respawns = 0
+        self._done = done
+        await self._recall(done)
         await self._publish(done)
         tasks: list[Coroutine[Any, Any, None]] = [self._train(done), self._deliver()]
         self.explorers = [self._spawn(i) for i in range(players)]
@@ -90,7 +93,8 @@ class Loop:
             if published(version, self.plan.sync) or version == last:
                 await self._publish(version)
             if version % every == 0 or version == last:
-                await self.trainer.call("save", version)
+                older = self._older(version)
+                await self.trainer.call("save", version, list(older), *older.values())
             respawns, self._respawns = self._respawns, 0
             extra = {"train_wait_seconds": waited, "explorer_respawns": float(respawns)}
             self.report(version, {**metrics, **figures(sums), **extra})
@@ -104,16 +108,38 @@ class Loop:
 
     async def _publish(self, version: int) -> None:
         """Have the weights ready for whoever gets them next."""
-        oldest = version_for(version, self.plan.sync) if self.plan.sync.staleness is None else version
         if self.plan.run.place == "apart":
-            await self.trainer.call("publish", self.outlet, oldest)
+            await self.trainer.call("publish", self.outlet, self._oldest(version))
             return
         if not self._delivered:
             return
         self._weights[version] = self.trainer.refer("snapshot")
-        for old in [v for v in self._weights if v < oldest]:
+        for old in [v for v in self._weights if v < self._oldest(version)]:
             del self._weights[old]
         self._news.set()
+
+    async def _recall(self, done: int) -> None:
+        """What was in force when the checkpoint was made is so again, so that a resumed run goes on as it would
+        have."""
+        for version in [v for v in await self.trainer.call("older") if self._oldest(done) <= v < done]:
+            if self.plan.run.place == "apart":
+                await self.trainer.call("publish", self.outlet, self._oldest(done), version)
+            elif self._delivered:
+                self._weights[version] = self.trainer.refer("recall", version)
+
+    def _older(self, version: int) -> dict[int, Any]:
+        """Weights of versions before this one that some batch after it needs."""
+        if self.plan.run.place == "apart":
+            folder = WeightFolder(self.outlet)
+            files = found.files if (found := folder.look()) else {}
+            there = {v: folder.read(file) for v, file in files.items()}
+        else:
+            there = self._weights
+        return {v: weights for v, weights in there.items() if self._oldest(version) <= v < version}
+
+    def _oldest(self, version: int) -> int:
+        """The oldest version that batches from `version` on are sampled by."""
+        return version_for(version, self.plan.sync) if self.plan.sync.staleness is None else version
 
     async def _deliver(self) -> None:
         """One explorer after the other, so that never all of them take new weights at once."""
@@ -150,7 +176,8 @@ class Loop:
             self._news.set()
 
     def _spawn(self, index: int) -> Handle:
-        return self.place.put(Explorer, self.plan, self.folder, self.buffer_url, index, threads=self.plan.model.threads)
+        made = (self.plan, self.folder, self.buffer_url, index, None, self._done)
+        return self.place.put(Explorer, *made, threads=self.plan.model.threads)
 
 
 async def _first(parts: list[Coroutine[Any, Any, None]]) -> None:

@@ -2,8 +2,7 @@
 
 Without a tokenizer it is a text endpoint: chat completions, nothing to train on. With one, the server must be vLLM (or
 answer as it does): the prompt goes as token ids to the completions endpoint, and sampled ids and logprobs come back.
-Plain HTTP by aiohttp: the official client spends several milliseconds of CPU a call once hundreds are in flight (see
-benchmarks/eval.py). Invariant: the API key comes from the environment and appears in no message.
+Invariant: the API key comes from the environment and appears in no message.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-import aiohttp
-
 from harness.envs.errors import UserError
 
 from ..types import Completion
 from .base import ContextFull, ModelError, Prompt, Sampling
+from .http import Server
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,7 +53,7 @@ class OpenAIModel:
             raise UserError(f"no API key: set the environment variable {KEY}, or give the base_url of your own server.")
         self._own = base_url is not None
         self._where = (base_url or HOME).rstrip("/")
-        self._session: aiohttp.ClientSession | None = None
+        self._server = Server(self._where, {"Authorization": f"Bearer {self._key}"} if self._key else {})
         # An answer ends with the token that completed its stop string, and its text says so too.
         self._extra: dict[str, Any] = {"return_token_ids": True, "include_stop_str_in_output": True}
 
@@ -66,9 +64,7 @@ class OpenAIModel:
         """The server manages its own cache."""
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._server.close()
 
     async def _text(self, prompt: Prompt, sampling: Sampling) -> Completion:
         body: dict[str, Any] = {
@@ -89,7 +85,7 @@ class OpenAIModel:
         return Completion(
             tokens=(),
             logprobs=(),
-            text=text or "",
+            text=_whole(text or ""),
             finish=_finish(choice.get("finish_reason")),
             version=self.version,
             usage=_usage(answer),
@@ -117,34 +113,23 @@ class OpenAIModel:
         return Completion(
             tokens=tuple(tokens),
             logprobs=tuple(map(float, logprobs)),
-            text=str(choice.get("text") or ""),
+            text=_whole(str(choice.get("text") or "")),
             finish=_finish(choice.get("finish_reason")),
             version=self.version,
         )
 
     async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send, and give the answer's JSON object. Raises ModelError, ContextFull."""
-        if self._session is None:
-            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # how many are in flight is the player's business
-                timeout=aiohttp.ClientTimeout(total=None),
-                headers=headers,
-                trust_env=True,
-            )
         try:
-            async with self._session.post(self._where + path, json=body) as response:
-                raw = await response.read()
-        except TimeoutError as error:
-            raise ModelError(f"{self._where} did not answer in time") from error
-        except (aiohttp.ClientError, OSError) as error:
+            status, raw = await self._server.post(path, json.dumps(body).encode())
+        except OSError as error:
             why = self._line(str(error) or type(error).__name__)
             raise ModelError(f"cannot reach {self._where}: {why}") from error
-        if response.status >= 400:
+        if status >= 300:
             said = self._line(_complaint(raw))
-            if response.status in (400, 413, 422) and any(sign in said.lower() for sign in _TOO_LONG):
+            if status in (400, 413, 422) and any(sign in said.lower() for sign in _TOO_LONG):
                 raise ContextFull(said)
-            raise ModelError(f"{self._where} answered {response.status}: {said}")
+            raise ModelError(f"{self._where} answered {status}: {said}")
         try:
             answer = json.loads(raw)
         except ValueError:
@@ -163,6 +148,11 @@ class OpenAIModel:
         """One line of at most 300 characters, without the key."""
         shown = text.replace(self._key, "***") if self._key else text
         return " ".join(shown.split())[:300]
+
+
+def _whole(text: str) -> str:
+    """Text that can be written down: half of a character that takes two, as cut-off answers have, is marked as lost."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _complaint(raw: bytes) -> str:

@@ -1,7 +1,8 @@
 """Several engines as one: each request goes to the least busy one, an episode stays with its engine.
 
-Knows policies and how they fail; not what they are. Invariant: every answer comes from an engine that took the newest
-weights: one that failed to take them is asked nothing until it has.
+Knows policies and how they fail; not what they are. New weights go to one engine after the other, and what is asked
+meanwhile to the others. Invariants: while two engines or more serve, no request waits for weights; one that failed to
+take them is asked nothing until it has.
 
 | an engine                                                    | what follows                                          |
 |--------------------------------------------------------------|-------------------------------------------------------|
@@ -42,6 +43,8 @@ class _Member:
     answered: float = 0.0
     current: bool = True
     """Took the newest weights."""
+    taking: bool = False
+    """Is taking them just now."""
 
     def usable(self, now: float) -> bool:
         probe = self.out_since is not None and now - self.out_since >= PAUSE and not self.running
@@ -87,20 +90,20 @@ class Router:
             member.engine.release(session)
 
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """All engines side by side. Raises ValueError where the weights fit none, ModelError where none could take
-        them."""
-        named = list(weights)
-        results = await asyncio.gather(
-            *(member.engine.update(iter(named), version) for member in self._members), return_exceptions=True
-        )
-        errors = [result for result in results if isinstance(result, BaseException)]
-        for error in errors:
-            if not isinstance(error, ModelError):
-                raise error
-        for member, result in zip(self._members, results, strict=True):
-            member.current = result is None
-            if not member.current:
+        """One engine after the other; all sample with these weights on return. Raises ValueError where the weights fit
+        none, ModelError where none could take them."""
+        named, errors = list(weights), []
+        for member in self._members:
+            member.taking = True
+            try:
+                await member.engine.update(iter(named), version)
+                member.current = True
+            except ModelError as error:
+                errors.append(error)
+                member.current = False
                 self._dismiss(member)
+            finally:
+                member.taking = False
         if len(errors) == len(self._members):
             raise errors[0]
 
@@ -109,12 +112,13 @@ class Router:
 
     def _choose(self, session: str) -> _Member:
         now = time.monotonic()
-        seated = self._seat.get(session)
-        if seated is not None and seated.usable(now):
-            return seated
         usable = [member for member in self._members if member.usable(now)]
         if not usable:
             raise ModelError(f"none of the {len(self._members)} engines of '{self.name}' answers")
+        usable = [member for member in usable if not member.taking] or usable
+        seated = self._seat.get(session)
+        if seated in usable:
+            return seated
         # An engine whose turn for a trial has come goes first: without a call it could not come back.
         member = min(usable, key=lambda m: (m.out_since is None, m.running, len(m.sessions)))
         if seated is not None:

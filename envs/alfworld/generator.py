@@ -17,8 +17,8 @@ from typing import Final
 from ..errors import UnknownName, UserError
 from . import rooms
 from .admissible import APPLIANCES
-from .engine import Episode
 from .game import Game, Goal, Item, Receptacle
+from .plan import plan_of
 
 SPLITS: Final = ("train", "valid_seen", "valid_unseen")
 """Training rooms, the same rooms with other games, and rooms that training never shows."""
@@ -136,7 +136,7 @@ def _draw(
     if kinds is None:
         return None
     game = _furnish(rng, name, task_type, goal, fixtures, kinds)
-    plan = _plan(rng, game)
+    plan = plan_of(rng, game)
     return None if plan is None else replace(game, plan=plan)
 
 
@@ -280,47 +280,3 @@ def _numbered(kinds: Sequence[str]) -> list[str]:
 @lru_cache(maxsize=2048)
 def _item(name: str, kind: str) -> Item:
     return Item(name=name, kind=kind, can=rooms.abilities(kind), vessel=kind in rooms.VESSELS)
-
-
-def _plan(rng: random.Random, game: Game) -> tuple[str, ...] | None:
-    """Commands that win, as someone would who knows where everything is. None where the game is won by itself."""
-    episode, goal, plan = Episode(game), game.goal, []
-
-    def do(command: str) -> None:
-        if not episode.won:
-            plan.append(command)
-            told = episode.step(command)
-            assert told != "Nothing happens.", command
-
-    def visit(r: int, *, reach: bool = False) -> str:
-        receptacle = game.receptacles[r]
-        if receptacle.place != episode.place:
-            do(f"go to {receptacle.name}")
-        if reach and receptacle.openable and r not in episode.open:
-            do(f"open {receptacle.name}")
-        return receptacle.name
-
-    def having(i: int) -> list[int]:
-        return [r for r, row in enumerate(game.contents) if i in row]
-
-    if goal.lamp:
-        wanted = [rng.choice(sorted(game.goal_items))]
-    else:
-        to = rng.choice(game.goal_receptacles)
-        away = [i for i in sorted(game.goal_items) if any(r not in game.goal_receptacles for r in having(i))]
-        wanted = rng.sample(away, goal.count)
-    for i in wanted:
-        source = next(r for r in having(i) if goal.lamp or r not in game.goal_receptacles)
-        item = game.items[i].name
-        do(f"take {item} from {visit(source, reach=True)}")
-        if goal.lamp:
-            (lamp,) = game.goal_lamps
-            visit(having(lamp)[0])
-            do(f"use {game.items[lamp].name}")
-            continue
-        if goal.verb:
-            kinds = APPLIANCES[goal.verb]
-            appliance = rng.choice([r for r, receptacle in enumerate(game.receptacles) if receptacle.kind in kinds])
-            do(f"{goal.verb} {item} with {visit(appliance)}")
-        do(f"move {item} to {visit(to, reach=True)}")
-    return tuple(plan) if episode.won else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ..child import ChildDied, ChildLate
 from ..pool import ChildPool
@@ -63,21 +64,27 @@ def grade(answer: str, gold: str, *, worked_out: bool = False) -> Verdict:
     >>> grade("the answer is 1,000 dollars", "1000").score, grade("<think>5", "5").kind.value
     (1.0, 'unparsed')
     """
+    if (verdict := at_once(answer, gold, worked_out=worked_out)) is not None:
+        return verdict
+    taken = answer_in(answer)
+    try:
+        return Verdict(Kind(_pool.ask([canonical(_gold(gold)), canonical(taken)], DEADLINE)), taken)
+    except (ChildLate, ChildDied):
+        return Verdict(Kind.GRADER_TIMEOUT, taken)
+
+
+@lru_cache(maxsize=64)  # who asks whether it is to be had at once asks for it next
+def at_once(answer: str, gold: str, *, worked_out: bool = False) -> Verdict | None:
+    """The verdict of `grade`, or None where that takes algebra."""
     if _letter_by_letter(answer, gold):
         return Verdict(Kind.CORRECT, gold)
     taken = answer_in(answer)
     if not taken or len(taken) > _LONGEST:
         return Verdict(Kind.UNPARSED, taken[:_LONGEST])
-    spelled, true = canonical(taken), canonical(_gold(gold))
-    quick = _quick(true, spelled)
+    quick = _quick(canonical(_gold(gold)), canonical(taken))
     if quick is None and worked_out:
         quick = Kind.UNPARSED
-    if quick is not None:
-        return Verdict(quick, taken)
-    try:
-        return Verdict(Kind(_pool.ask([true, spelled], DEADLINE)), taken)
-    except (ChildLate, ChildDied):
-        return Verdict(Kind.GRADER_TIMEOUT, taken)
+    return None if quick is None else Verdict(quick, taken)
 
 
 def _letter_by_letter(answer: str, gold: str) -> bool:

@@ -14,7 +14,7 @@ from ..tasks import ENDLESS, LazyTasks, check_choice
 from . import arithmetic, countdown, rewards
 from .datasets import rows
 from .extract import answer_in
-from .grade import VERSION, Kind, Verdict, grade
+from .grade import VERSION, Kind, Verdict, at_once, grade
 
 HELD_OUT = 100_000
 """Length of the held-out splits of what is generated."""
@@ -94,8 +94,10 @@ class Math(TextEnv):
         return texts
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        super().reset(seed=seed)
-        task = (options or {}).get("task") or self.tasks("train")[int(self.np_random.integers(ENDLESS))]
+        task = (options or {}).get("task")
+        if task is None:
+            super().reset(seed=seed)
+            task = self.tasks("train")[int(self.np_random.integers(ENDLESS))]
         self._task = task.data
         self._kind = str(task.data["kind"])
         return str(task.data["question"]), {"task_type": self._kind}
@@ -111,6 +113,13 @@ class Math(TextEnv):
             low, high = self._task["words"]
             reward = rewards.composed(action, verdict.score, self._task["rewards"], (low, high))
         return says, reward, True, False, info
+
+    @classmethod
+    def at_once(cls, task: Task, action: str | None) -> bool:
+        kind = str(task.data["kind"])
+        if action is None or kind == "countdown":
+            return True
+        return at_once(action, str(task.data["answer"]), worked_out=kind in arithmetic.KINDS) is not None
 
     def _verdict(self, action: str) -> Verdict:
         if self._kind == "countdown":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +39,7 @@ def train(
     With --data or --stored the trainer is alone, and nobody plays but for the scores.
     """
     from ..load import default_recipe, load
-    from ..runs import RunFolder, sources
+    from ..runs import RunFolder
 
     if env is None and recipe is None:
         raise UserError("say which world to train on: `harness train --env alfworld`, or give a --recipe.")
@@ -46,7 +47,7 @@ def train(
     if data is not None:
         shorthand["data.file"] = json.dumps(str(data.expanduser().resolve()))
     if stored:
-        shorthand |= {"buffer.sources": json.dumps(sources(stored)), "explorer.workers": 0}
+        shorthand |= {"buffer.sources": json.dumps(_sources(stored)), "explorer.workers": 0}
     config = load(recipe or default_recipe(str(env)), [*settings(shorthand), *(overrides or [])])
     run = RunFolder.create(config, name)
     _run_training(run.name, lambda: _train_module().train(config, run))
@@ -79,3 +80,24 @@ def _train_module() -> Any:
 def _run_training(name: str, job: Any) -> None:
     with interruptible(f"Go on with `harness resume {name}`."):
         job()
+
+
+def _sources(stored: Sequence[str]) -> list[dict[str, Any]]:
+    """`buffer.sources` that take whole batches from what runs have stored: RUN=SHARE each, or RUN, and those without a
+    share divide what the others leave. Raises UserError."""
+    from ..runs import find
+
+    found = [(find(name), share) for name, _, share in (text.partition("=") for text in stored)]
+    try:
+        shares = [float(share) if share else None for _, share in found]
+    except ValueError:
+        raise UserError(f"--stored is RUN or RUN=SHARE with a share such as 0.5, not {' '.join(stored)}.") from None
+    given = sum(share for share in shares if share is not None)
+    open_shares = shares.count(None)
+    rest = (1 - given) / open_shares if open_shares else 0.0
+    if not 0 < given + rest * open_shares <= 1 + 1e-9 or rest < 0 or (open_shares and rest == 0):
+        raise UserError(f"--stored: the shares of {' '.join(stored)} must be above 0 and at most 1 together.")
+    return [
+        {"name": run.name, "url": run.buffer_url, "share": rest if share is None else share}
+        for (run, _), share in zip(found, shares, strict=True)
+    ]

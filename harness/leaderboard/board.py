@@ -29,8 +29,8 @@ from harness.envs.errors import UnknownName, UserError
 from harness.envs.registry import world_class
 from harness.envs.tasks import tasks_of
 
+from ..disk import writing
 from ..load import parse_yaml
-from ..runs import writing
 from .entry import Entry
 from .intake import digest, read_objects
 

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from harness.envs.errors import UserError
 
 from . import stats
-from .entry import Entry, Record
+from .entry import Entry
+from .record import Record
 from .score import Result, result_of
 from .stats import Interval
 
@@ -66,8 +67,12 @@ class Contrast:
     """The p-value was counted out, not drawn."""
     corrected: float
     """p after Holm's correction for the number of pairs; the verdict goes by it."""
+    pairs: int
+    """Pairs that are compared at once."""
     square: float
     """Mean squared difference of a task, for sample sizes."""
+    repeated: stats.Split | None
+    """Variance of an attempt's difference between and within tasks; None where no task was repeated."""
     differing: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Tasks with unlike means: id -> (first, second)."""
     left_out: int = 0
@@ -84,7 +89,20 @@ class Contrast:
         """Further tasks by which a test would find the difference seen (with POWER); None where separated or equal."""
         if self.separated or abs(self.difference) < 1e-12:
             return None
-        return max(1, stats.tasks_needed(self.difference, self.square) - self.tasks)
+        return max(1, stats.tasks_needed(self.difference, self.square, confidence=self._confidence) - self.tasks)
+
+    @property
+    def attempts(self) -> int | None:
+        """Attempts at each of these tasks by which it would; None where no number does, or none can be told."""
+        if self.missing is None or self.repeated is None:
+            return None
+        return stats.repeats_needed(
+            self.difference, self.tasks, self.repeated.between, self.repeated.within, self._confidence
+        )
+
+    @property
+    def _confidence(self) -> float:
+        return 1 - (1 - stats.CONFIDENCE) / self.pairs  # what Holm's correction asks of the first of them
 
     def verdict(self) -> str:
         """In one sentence."""
@@ -104,10 +122,12 @@ class Contrast:
         span = f"{scale * self.difference:+.{digits}f}{unit} [{scale * low:.{digits}f}, {scale * high:.{digits}f}], {p}"
         if self.missing is None:
             return f"not separated: {self.first} and {self.second} show no difference, {span}"
-        return (
-            f"not separated: {self.second} against {self.first} {span}; "
-            f"{self.missing} more tasks would be needed if the difference is what it seems"
-        )
+        needed = f"{self.missing} more tasks would be needed"
+        if self.attempts is not None:
+            needed += f", or {self.attempts} attempts at each of these"
+        elif self.repeated is not None:
+            needed += " (more attempts at these would not do)"
+        return f"not separated: {self.second} against {self.first} {span}; {needed}, if the difference is what it seems"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,7 +172,7 @@ def compare(entries: Sequence[Entry], measure: Measure = "success") -> Compariso
     )
     pairs = [_contrast(a, b, measure) for a, b in itertools.combinations(sides, 2)]
     corrected = stats.holm([pair["p"] for pair in pairs])
-    contrasts = tuple(Contrast(**pair, corrected=p) for pair, p in zip(pairs, corrected, strict=True))
+    contrasts = tuple(Contrast(**pair, corrected=p, pairs=len(pairs)) for pair, p in zip(pairs, corrected, strict=True))
     return Comparison(sides=sides, contrasts=contrasts, common=tuple(common), unlike=_unlike(records))
 
 
@@ -182,6 +202,8 @@ def _contrast(first: Side, second: Side, measure: Measure) -> dict[str, Any]:
         "p": p,
         "exact": exact,
         "square": fmean(d * d for d in differences),
+        # attempts with one number were drawn with one seed, so that they are pairs too
+        "repeated": stats.variance_split([[y - x for x, y in zip(a[t], b[t], strict=False)] for t in both]),
         "differing": {task: pair for task, pair in means.items() if pair[0] != pair[1]},
         "left_out": len(played) - len(both),
         "bounds": _bounds(first, second),
@@ -244,13 +266,16 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "unlike": dict(comparison.unlike),
         "contrasts": [
             {name: _plain(getattr(c, name)) for name in names}
-            | {"verdict": c.verdict(), "separated": c.separated, "differing": dict(c.differing)}
+            | {"verdict": c.verdict(), "separated": c.separated, "more_tasks": c.missing, "attempts": c.attempts}
+            | {"differing": dict(c.differing)}
             for c in comparison.contrasts
         ],
     }
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, stats.Split):
+        return asdict(value)
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -29,83 +27,24 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from harness.agents.config import AgentConfig
-from harness.agents.prompts import prompt_of
 from harness.agents.types import Trajectory
 from harness.envs.errors import UserError
 
+from ..disk import whole, write_atomically
 from . import tokens
 from .intake import digest, read_objects, unpacked_lines
+from .record import Record
 from .score import Result, Scores, as_json, result_of, score
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from harness.envs.base import WorldSpec
 
 _TRAJECTORY = TypeAdapter(Trajectory)
+_RECORD = TypeAdapter(Record)
 
 PACKED = "trajectories.jsonl.gz"
 SIGNED = ("record.json", "sessions.jsonl", PACKED, tokens.NAME)
-
-_SINCE = {"repeats": 1, "grader_version": "1"}
-"""Fields that came later, with what they were before: left out of a digest there, so that old digests stand."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
-    """Everything that moves a score. Two entries with equal records are draws from one distribution."""
-
-    model: str
-    """Name to show."""
-    model_digest: str | None
-    """SHA-256 over the checkpoint's files; None for an endpoint or a scripted player."""
-    engine: str
-    """What sampled: local, openai, expert, random."""
-    engine_options: dict[str, Any] = field(default_factory=dict)
-    """dtype, URL and the like."""
-    tokenizer_hash: str | None = None
-    """SHA-256 over vocabulary and chat template."""
-    env: str
-    world_version: str
-    grader_version: str = "1"
-    split: str
-    options: dict[str, Any] = field(default_factory=dict)
-    """Of the world's `tasks`."""
-    task_ids: list[str]
-    """All tasks of the entry, in the split's order."""
-    repeats: int = 1
-    """Attempts at each task."""
-    success_at: float
-    """Summed reward from which an episode is a success."""
-    max_steps: int
-    """Actions before an episode is cut."""
-    agent: dict[str, Any] = field(default_factory=dict)
-    """The `agent` section."""
-    prompt_hash: str | None = None
-    """SHA-256 over the prompt's text."""
-    sampling: dict[str, Any] = field(default_factory=dict)
-    """The `sampling` section."""
-    seed: int = 0
-    """Seeds the sampler of each episode, together with the task."""
-    seed_reaches_sampler: bool = True
-    """False for endpoints that may ignore it."""
-    limits: dict[str, Any] = field(default_factory=dict)
-    """The `limits` section."""
-    harness_version: str = ""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over all fields, hexadecimal."""
-        facts = {k: v for k, v in asdict(self).items() if k not in _SINCE or v != _SINCE[k]}
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-    def attempts(self) -> Iterator[tuple[str, int]]:
-        """Every attempt the entry must hold, as (task id, number), in the order of a finished entry."""
-        return ((task, number) for task in self.task_ids for number in range(self.repeats))
-
-
-_RECORD = TypeAdapter(Record)
 
 
 @dataclass(frozen=True)
@@ -177,8 +116,8 @@ def copy(entry: Entry, folder: Path) -> Entry:
     part.mkdir(parents=True, exist_ok=True)
     for name in ("record.json", "sessions.jsonl", tokens.NAME):
         if (entry.path / name).is_file():
-            _write(part / name, (entry.path / name).read_bytes())
-    with _whole(part / PACKED) as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as pack:
+            write_atomically(part / name, (entry.path / name).read_bytes())
+    with whole(part / PACKED) as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as pack:
         for trajectory in entry.trajectories():
             pack.write(_line(_lean(trajectory)))
     sign(part, entry.scores())
@@ -189,14 +128,9 @@ def copy(entry: Entry, folder: Path) -> Entry:
 def sign(folder: Path, scores: Scores) -> None:
     """Write the figures, with the digests of all other files."""
     digests = {p.name: digest(p) for p in sorted(folder.iterdir()) if p.name in SIGNED}
-    _write(folder / "scores.json", json.dumps({**as_json(scores), "digests": digests}, indent=2).encode() + b"\n")
-
-
-def prompt_hash(agent: AgentConfig, world: WorldSpec) -> str:
-    """SHA-256 over all that an agent is told in a world before it sees anything of a task. Raises UserError."""
-    template = prompt_of(agent)
-    text = "\0".join((template.system, template.opening, template.tools, world.instructions))
-    return hashlib.sha256(text.encode()).hexdigest()
+    write_atomically(
+        folder / "scores.json", json.dumps({**as_json(scores), "digests": digests}, indent=2).encode() + b"\n"
+    )
 
 
 class EntryWriter:
@@ -215,7 +149,7 @@ class EntryWriter:
         if (path / "record.json").is_file():
             self._same_record()
         else:
-            _write(path / "record.json", _RECORD.dump_json(record, indent=2) + b"\n")
+            write_atomically(path / "record.json", _RECORD.dump_json(record, indent=2) + b"\n")
         if self.entry.finished:
             raise UserError(f"the entry {path} is finished already.")
         self._file: IO[bytes] = self._plain.open("ab")
@@ -223,7 +157,9 @@ class EntryWriter:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise UserError(f"the entry {path} is being played by another process.") from None
+            raise UserError(
+                f"the entry {path} is being played by another process. Wait for it, or take another folder (--out)."
+            ) from None
         self._end = self._mend()
 
     def __enter__(self) -> EntryWriter:
@@ -260,7 +196,7 @@ class EntryWriter:
         self._file.close()
         path = self.entry.path
         with (
-            _whole(path / PACKED) as f,
+            whole(path / PACKED) as f,
             self._plain.open("rb") as lines,
             gzip.GzipFile("", "wb", 6, f, mtime=0) as pack,
         ):
@@ -276,7 +212,7 @@ class EntryWriter:
         """Put the tokenizer beside the ids, where there is one and it is small enough."""
         path = self.entry.path / tokens.NAME
         if tokenizer is not None and not path.is_file() and (data := tokens.pack(tokenizer)) is not None:
-            _write(path, data)
+            write_atomically(path, data)
 
     def _same_record(self) -> None:
         there = self.entry.record
@@ -327,22 +263,6 @@ def _lean(trajectory: Trajectory) -> Trajectory:
 
 def _line(trajectory: Trajectory) -> bytes:
     return to_json(trajectory, inf_nan_mode="strings", fallback=dict) + b"\n"  # fallback: read-only mappings
-
-
-def _write(path: Path, data: bytes) -> None:
-    with _whole(path) as f:
-        f.write(data)
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is there with all that is written in the block, or not at all."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as f:
-        yield f
-        f.flush()
-        os.fsync(f.fileno())
-    part.replace(path)
 
 
 def _first(e: ValidationError) -> str:

@@ -209,7 +209,7 @@ def label(trajectory: Trajectory) -> str:
 
 
 def _decoded(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str | None:
-    if any(not 0 <= i < len(tokenizer) for i in ids):
+    if ids and not 0 <= min(ids) <= max(ids) < len(tokenizer):
         return None
     return str(tokenizer.decode(list(ids), skip_special_tokens=True))
 

@@ -15,7 +15,8 @@ from harness.envs.registry import world_class
 
 from .board import Board
 from .compare import Contrast, compare
-from .entry import Entry, Record
+from .entry import Entry
+from .record import Record
 from .score import Scores
 
 

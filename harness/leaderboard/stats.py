@@ -229,6 +229,8 @@ def mean_difference(differences_T: Sequence[float], confidence: float = CONFIDEN
     return float(d.mean()) - spread, float(d.mean()) + spread
 
 
+MOST_REPEATS = 10_000
+"""Attempts at a task that nobody makes."""
 FINEST = 10_000
 """Differences that are whole multiples of 1/FINEST or coarser are tested exactly."""
 FLIPS = 100_000
@@ -291,6 +293,21 @@ def tasks_needed(difference: float, square: float, power: float = POWER, confide
     normal = NormalDist()
     z, zp = normal.inv_cdf((1 + confidence) / 2), normal.inv_cdf(power)
     return math.ceil(((z * math.sqrt(square) + zp * math.sqrt(square - difference**2)) / difference) ** 2)
+
+
+def repeats_needed(difference: float, tasks: int, between: float, within: float, confidence: float) -> int | None:
+    """Attempts at each of so many tasks at which the same test finds a true mean difference; None where none do.
+
+    between, within: parts of the variance of a single attempt's difference (see `variance_split`).
+    """
+    low, high = 0, MOST_REPEATS
+    while high - low > 1:
+        middle = (low + high) // 2
+        square = between + within / middle + difference**2
+        low, high = (
+            (low, middle) if tasks_needed(difference, square, confidence=confidence) <= tasks else (middle, high)
+        )
+    return high if high < MOST_REPEATS else None
 
 
 def _ratio_variance(sums: Floats, counts: Floats, ratio: float) -> float:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from harness.envs.errors import UserError
 
@@ -87,6 +88,11 @@ class Head:
             put_at=now,
         )
 
+    @classmethod
+    def load(cls, fields: Mapping[str, Any]) -> Head:
+        """What `asdict` gave, after it was packed."""
+        return cls(**{**fields, "rewards": {key: (a, r) for key, (a, r) in fields["rewards"].items()}})
+
 
 Taken = list[tuple[str, str, int, dict[str, tuple[int, float | None]]]]
 """(name, body, size, rewards) of each group of a step."""
@@ -113,6 +119,25 @@ class Ledger:
     _keys: dict[str, str] = field(default_factory=dict)
     """Of experiences that were put in a group with a missing reward: their group."""
     _arrived: int = 0
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def dump(self) -> dict[str, Any]:
+        """All of it, as plain values."""
+        groups, steps = [asdict(h) for h in self._groups.values()], {n: asdict(s) for n, s in self._steps.items()}
+        return {"groups": groups, "steps": steps, "arrived": self._arrived}
+
+    @classmethod
+    def load(cls, where: str, dumped: Mapping[str, Any]) -> Ledger:
+        """What `dump` gave."""
+        ledger = cls(where, _arrived=dumped["arrived"])
+        for head in map(Head.load, dumped["groups"]):
+            ledger._groups[head.name] = head
+            ledger._keys.update(dict.fromkeys(head.rewards, head.name))
+            ledger._move(head, head.state, head.step)
+        ledger._steps = {int(n): _Step(**step) for n, step in dumped["steps"].items()}
+        return ledger
 
     def put(self, terms: Terms, heads: Sequence[Head]) -> list[str]:
         """The bodies that are now in use."""

@@ -2,21 +2,22 @@
 
 Every change is an entry of one stream, and every process that holds the buffer replays the stream into a ledger of its
 own: all reach the same state, because the ledger is a function of the entries alone, and what a change gave is known
-once it has come back in the stream. Bodies stand beside it, one key each. Invariants: a body is there before the entry
-that speaks of it (one transaction); an entry sent twice, because the answer to the first was lost, counts once.
+once it has come back in the stream. Bodies stand beside it, one key each. Where the stream has grown longer than the
+ledger, whoever notices writes its ledger down and cuts the stream off there. Invariants: a body is there before the
+entry that speaks of it (one transaction); an entry sent twice, because the answer to the first was lost, counts once;
+what is cut off is in the ledger that was written down with it (one transaction).
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgpack
@@ -29,22 +30,28 @@ from ..config import BufferConfig
 from .base import BufferFull
 from .ledger import Head, Ledger, Terms
 from .memory import BooksBuffer
+from .patience import OPENING, RUNNING, until_it_answers
 from .schema import VERSION, unknown_version
+
+T = TypeVar("T")
 
 _PAGE = 1000
 """Entries that are replayed at once."""
+_LONG = 4096
+"""Entries, beyond one for each group, at which the stream is cut off."""
 
 
 class RedisBooks:
     """Books on a server, and the replica that this process keeps of them."""
 
-    def __init__(self, url: str, retry_seconds: float) -> None:
+    def __init__(self, url: str, patience: float) -> None:
         plain, run = _split(url)
         self._where = _without_secrets(url)
-        self._retry_seconds = retry_seconds
+        self._patience = min(OPENING, patience)
         self._key = f"harness:{{{run}}}"  # in braces: one slot of a cluster
         self._ledger = Ledger(self._where)
-        self._seen = "-"
+        self._log, self._written = f"{self._key}:log", f"{self._key}:written"
+        self._seen = b"0-0"
         self._last: dict[str, int] = {}  # number of each owner's last entry
         self._outcomes: dict[int, Callable[[], Any]] = {}  # of our own entries, by number
         self._numbers = itertools.count(1)
@@ -53,13 +60,16 @@ class RedisBooks:
             self._redis = redis.Redis.from_url(plain, socket_connect_timeout=5.0, socket_timeout=30.0)
         except ValueError as error:
             raise UserError(f"buffer.url: {self._where}: {error}") from error
-        with self._explained():
-            _check(self._redis, self._where)
-            self._redis.set(f"{self._key}:schema", f"{VERSION} {uuid.uuid4().hex}", nx=True)
-            schema: Any = self._redis.get(f"{self._key}:schema")
-        self._schema: bytes = schema
+        self._schema = self._retried(self._open)
+        self._patience = patience
         if self._schema.split()[0] != str(VERSION).encode():
             raise unknown_version(self._schema.split()[0].decode())
+
+    def _open(self) -> bytes:
+        _check(self._redis, self._where)
+        self._redis.set(f"{self._key}:schema", f"{VERSION} {uuid.uuid4().hex}", nx=True)
+        schema: Any = self._redis.get(f"{self._key}:schema")
+        return bytes(schema)
 
     def change(self, terms: Terms, method: str, args: Sequence[Any], bodies: Mapping[str, bytes]) -> Any:
         with self._lock:
@@ -68,7 +78,7 @@ class RedisBooks:
             self._retried(lambda: self._send(terms.owner, entry, bodies))
             unused = set(bodies)
             try:
-                result = self._outcomes.pop(number)()
+                result = self._outcomes.pop(number, self._missed)()
                 if method == "put":
                     unused -= set(result)
                 elif method == "acknowledge":
@@ -102,19 +112,53 @@ class RedisBooks:
             if entry is not None:
                 for key, body in bodies.items():
                     pipe.set(self._body(key), body)
-                pipe.xadd(f"{self._key}:log", {b"e": entry})
+                pipe.xadd(self._log, {b"e": entry})
                 entry = None
             pipe.get(f"{self._key}:schema")
-            start = "-" if self._seen == "-" else f"({self._seen}"
-            pipe.xrange(f"{self._key}:log", min=start, count=_PAGE)
-            *_, schema, entries = pipe.execute()
+            pipe.hget(self._written, "last")
+            pipe.xlen(self._log)
+            pipe.xrange(self._log, min=b"(" + self._seen, count=_PAGE)
+            *_, schema, last, length, entries = pipe.execute()
             if schema != self._schema:
                 raise UserError(f"{self._where}: the server has lost what it held. Resume the run from its checkpoint.")
+            if last is not None and _order(last) > _order(self._seen):
+                self._catch_up()
+                continue
             for id_, fields in entries:
-                self._seen = id_.decode()
+                self._seen = id_
                 self._replay(owner, fields[b"e"])
             if len(entries) < _PAGE:
+                if length > _LONG + len(self._ledger):
+                    self._cut_off()
                 return
+
+    def _catch_up(self) -> None:
+        """Begin anew with the ledger that was written down: entries after ours have been cut off."""
+        written: Any = self._redis.hgetall(self._written)
+        dumped = msgpack.unpackb(written[b"ledger"], strict_map_key=False)
+        self._ledger = Ledger.load(self._where, dumped)
+        self._last, self._seen = msgpack.unpackb(written[b"numbers"]), written[b"last"]
+
+    def _cut_off(self) -> None:
+        """Write the ledger down, and drop the entries that it is made of."""
+        written = {
+            "last": self._seen,
+            "numbers": msgpack.packb(self._last),
+            "ledger": msgpack.packb(self._ledger.dump()),
+        }
+        time, number = _order(self._seen)
+
+        def change(pipe: Any) -> None:
+            last = pipe.hget(self._written, "last")
+            pipe.multi()
+            if last is None or _order(last) < _order(self._seen):
+                pipe.hset(self._written, mapping=written)
+                pipe.xtrim(self._log, minid=f"{time}-{number + 1}", approximate=False)
+
+        self._redis.transaction(change, self._written)
+
+    def _missed(self) -> Any:
+        raise UserError(f"{self._where}: the server is too busy to follow. Resume the run from its checkpoint.")
 
     def _replay(self, owner: str, entry: bytes) -> None:
         """Apply one entry, and keep what came of it where it is ours."""
@@ -123,7 +167,7 @@ class RedisBooks:
             return
         self._last[of] = number
         if method == "put":
-            args = [[_head(h) for h in args[0]]]
+            args = [[Head.load(h) for h in args[0]]]
         try:
             result = getattr(self._ledger, method)(Terms(**terms), *args)
         except (BufferFull, UserError, ValueError) as error:  # for whoever asked; nothing has changed
@@ -133,19 +177,9 @@ class RedisBooks:
         if of == owner:
             self._outcomes[number] = outcome
 
-    def _retried(self, action: Callable[[], Any]) -> Any:
-        """Until the server answers; it may be starting again."""
-        deadline = time.monotonic() + self._retry_seconds
-        wait = 0.02
+    def _retried(self, action: Callable[[], T]) -> T:
         with self._explained():
-            while True:
-                try:
-                    return action()
-                except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(wait)
-                    wait = min(1.0, 2 * wait)
+            return until_it_answers(action, _gone, self._patience)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -168,10 +202,16 @@ class RedisBuffer(BooksBuffer):
     """See the module. Raises UserError where the server does not answer or would lose what it is given."""
 
     def __init__(
-        self, url: str, config: BufferConfig, *, staleness: int | None = None, retry_seconds: float = 30.0
+        self, url: str, config: BufferConfig, *, staleness: int | None = None, patience: float = RUNNING
     ) -> None:
-        """retry_seconds: how long a server may be gone before it is given up."""
-        super().__init__(RedisBooks(url, retry_seconds), config, staleness)
+        """patience: seconds that a server may be gone before it is given up."""
+        super().__init__(RedisBooks(url, patience), config, staleness)
+
+
+def _gone(error: Exception) -> bool:
+    """There was no answer, and one may come later. (The client calls a wrong password a lost connection too.)"""
+    silent = isinstance(error, redis.ConnectionError | redis.TimeoutError | redis.BusyLoadingError)
+    return silent and not isinstance(error, redis.AuthenticationError)
 
 
 def _raise(error: Exception) -> Any:
@@ -187,8 +227,10 @@ def _plain(argument: Any) -> Any:
     return [asdict(h) for h in argument] if heads else argument
 
 
-def _head(fields: dict[str, Any]) -> Head:
-    return Head(**{**fields, "rewards": {key: (a, r) for key, (a, r) in fields["rewards"].items()}})
+def _order(id_: bytes) -> tuple[int, int]:
+    """Of a stream's entry: its time and number."""
+    time, _, number = id_.partition(b"-")
+    return int(time), int(number)
 
 
 def _check(server: Any, where: str) -> None:

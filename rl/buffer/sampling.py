@@ -15,8 +15,10 @@ from ..experience import ExperienceGroup
 
 USES = "uses"
 """Utility that the store knows by itself: how many steps have used the group."""
-UTILITIES = ("reward_mean", "reward_std", "version", "length", USES)
-"""Utilities that a group has from the start; `Buffer.update_priorities` may set others, or these."""
+ADVANTAGE = "advantage"
+"""Utility that the trainer sets when it has trained on a group: mean absolute advantage over its sequences."""
+UTILITIES = ("reward_mean", "reward_std", "version", "length", USES, ADVANTAGE)
+"""What `buffer.weights` may weigh."""
 
 
 def weights_of(config: BufferConfig) -> dict[str, float]:

@@ -19,9 +19,11 @@ from sqlalchemy.exc import DBAPIError
 
 from harness.envs.errors import UserError
 
+from .database import Database
 
-class Sqlite:
-    """`sql.Database` on one file, made where it is missing (its folder is not)."""
+
+class Sqlite(Database):
+    """On one file, made where it is missing (its folder is not)."""
 
     def __init__(self, url: URL, lock_seconds: float) -> None:
         if url.database in (None, "", ":memory:") or url.query.get("mode") == "memory":

@@ -63,9 +63,18 @@ class _Flight:
 class Explorer:
     """One of `plan.explorer.workers`, each with an engine of its own."""
 
-    def __init__(self, plan: Plan, folder: Path, buffer_url: str, index: int = 0, seat: Seat | None = None) -> None:
-        """`folder` holds the model to begin with; nothing is played before the first `offer`."""
-        self._plan, self._seat = plan, seat or Assigned(index)
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        buffer_url: str,
+        index: int = 0,
+        seat: Seat | None = None,
+        begin: int = 0,
+    ) -> None:
+        """`folder` holds the model to begin with; nothing is played before the first `offer`. begin: training steps
+        done, whose batches are over though a buffer in memory does not know it."""
+        self._plan, self._seat, self._begin = plan, seat or Assigned(index), begin
         agent = replace(plan.agent, max_steps=plan.explorer.max_steps or plan.agent.max_steps)
         self._model = make_model(plan.model, folder)
         tokenizer = self._model.tokenizer
@@ -141,7 +150,8 @@ class Explorer:
         while self._sync.newest < steps:
             slot = None
             if self._buffer.room() > len(self._waiting):
-                slot = self._slots.next(self._sync.newest * size if self._ordered else 0, self._limit())
+                first = max(self._begin, self._sync.newest) * size if self._ordered else 0
+                slot = self._slots.next(first, self._limit())
             if slot is None:
                 await self._sync.changed(TICK)
                 continue

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors.torch import load_file, save_file
 
 from harness.envs.errors import UserError
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 WARMUP = "warmup"
 """Name of the checkpoint that the warm-up leaves; it is never pruned."""
+POLICIES = "policies"
+"""In a checkpoint: weights of older versions that explorers sample with where they lag behind (`sync.offset`,
+`sync.interval`). In a folder of their own, so that nobody takes them for the model's."""
 
 
 class Learner:
@@ -107,19 +111,35 @@ class Learner:
             }
         self._begin()
 
-    def publish(self, folder: Path, oldest: int) -> None:
-        """Write the weights as they are now into a folder for explorers apart; see sync/weights.py for `oldest`."""
-        WeightFolder(folder).write(self.version, self._engine.weights(), tokenizer=self._tokenizer, oldest=oldest)
+    def publish(self, folder: Path, oldest: int, version: int | None = None) -> None:
+        """Write the weights as they are now, or of a `version` that `older` names, into a folder for explorers apart;
+        see sync/weights.py for `oldest`."""
+        weights = self._engine.weights() if version is None else self.recall(version).items()
+        number = self.version if version is None else version
+        WeightFolder(folder).write(number, weights, tokenizer=self._tokenizer, oldest=oldest)
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, older: Sequence[int] = (), *weights: Mapping[str, torch.Tensor]) -> None:
         """Write the checkpoint of `step` training steps, and delete the oldest beyond `trainer.keep`.
 
-        Raises UserError where the disk does not take it; older checkpoints then stay usable.
+        older: versions that explorers still sample with, and the weights of each. Raises UserError where the disk does
+        not take it; older checkpoints then stay usable.
         """
         if step != self.version:
             raise ValueError(f"{self.version} training steps are done, not {step}")
-        self._save(checkpoint.name_of(step))
+        self._save(checkpoint.name_of(step), dict(zip(older, weights, strict=True)))
         checkpoint.prune(self._checkpoints, self._plan.trainer.keep)
+
+    def older(self) -> list[int]:
+        """Versions that were still sampled with when the newest checkpoint was made."""
+        newest = checkpoint.latest(self._checkpoints)
+        return sorted(int(file.stem) for file in (newest / POLICIES).glob("*.safetensors")) if newest else []
+
+    def recall(self, version: int) -> dict[str, torch.Tensor]:
+        """The weights of one of the versions that `older` names."""
+        newest = checkpoint.latest(self._checkpoints)
+        if newest is None:
+            raise ValueError(f"there is no checkpoint that could hold version {version}")
+        return load_file(newest / POLICIES / f"{version}.safetensors")
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         """A copy of the weights as they are now, on the CPU, for whoever samples with them."""
@@ -138,8 +158,14 @@ class Learner:
     def _begin(self) -> None:
         self._engine.begin(self._plan.trainer.optimizer, self._plan.run.steps * self._updates)
 
-    def _save(self, name: str) -> None:
-        checkpoint.write(self._checkpoints, name, self._engine.save, self._state())
+    def _save(self, name: str, older: Mapping[int, Mapping[str, torch.Tensor]] | None = None) -> None:
+        def fill(folder: Path) -> None:
+            self._engine.save(folder)
+            for version, weights in (older or {}).items():
+                (folder / POLICIES).mkdir(exist_ok=True)
+                save_file({n: w.clone() for n, w in weights.items()}, folder / POLICIES / f"{version}.safetensors")
+
+        checkpoint.write(self._checkpoints, name, fill, self._state())
 
     def _state(self) -> Mapping[str, Any]:
         """What a checkpoint says of the run beside the engine's state."""

@@ -22,6 +22,7 @@ from harness.envs.registry import world_class
 from ..algorithm import presets
 from ..algorithm.advantage import Advantages, with_advantages
 from ..buffer.registry import open_buffer
+from ..buffer.sampling import ADVANTAGE
 from ..experience import Experience, ExperienceGroup
 from . import batch
 from .learner import Learner
@@ -68,6 +69,8 @@ class Trainer(Learner):
         fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]
         metrics["stale_in_training"] = float(sum(map(len, used)) - sum(map(len, fresh)))
         metrics |= self._update([experiences for experiences in fresh if experiences], step)
+        if self._plan.buffer.strategy != "fifo":
+            self._buffer.update_priorities({j.group.group: {ADVANTAGE: _size(j)} for j in judged})
         self._buffer.acknowledge(step)
         self.version, self.journal = step + 1, chained(self.journal, groups)
         metrics["train_seconds"] = time.perf_counter() - began
@@ -133,6 +136,12 @@ def _counts(judged: Sequence[Advantages]) -> dict[str, float]:
     """What became of the groups: used, equal (every advantage 0), empty (no attempt left anything)."""
     kinds = Counter("empty" if not j.group.experiences else "equal" if j.flat else "used" for j in judged)
     return {f"groups_{kind}": float(kinds[kind]) for kind in ("used", "equal", "empty")}
+
+
+def _size(judged: Advantages) -> float:
+    """Mean absolute advantage of a group's sequences."""
+    sizes = [float(np.abs(e.advantages).max(initial=0.0)) for e in judged.group.experiences if e.advantages is not None]
+    return float(np.mean(sizes)) if sizes else 0.0
 
 
 def _figures(groups: Sequence[ExperienceGroup], success: float, version: int) -> dict[str, float]:

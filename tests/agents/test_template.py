@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from harness.agents.models.base import Message
-from harness.agents.template import MARK, template_of
+from harness.agents.rendering import MARK
+from harness.agents.template import template_of
 from harness.envs.errors import UserError
 
 Get = Callable[[str], PreTrainedTokenizerFast]

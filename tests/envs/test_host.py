@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,23 @@ def test_a_world_that_cannot_be_made_is_a_world_error() -> None:
         host = open_host("worlds:Unmade", step_seconds=20)
         with pytest.raises(WorldError, match=r"^RuntimeError: no such display$"):
             await host.reset(task())
+        await host.close()
+
+    asyncio.run(play())
+
+
+def test_what_is_sure_to_wait_for_nothing_needs_no_thread() -> None:
+    async def play() -> None:
+        host = open_host("math", step_seconds=20)
+        gold = Task(env="math", split="test", id="0", data={"question": "?", "answer": r"\frac{1}{2}", "kind": "own"})
+        before = threading.active_count()
+        for answer, reward in (("answer 0.5", 1.0), ("answer 3", 0.0), ("no idea", 0.0)):
+            await host.reset(gold)
+            assert (await host.step(answer))[1] == reward
+        assert threading.active_count() == before
+        await host.reset(gold)
+        assert (await host.step(r"answer \sin(\pi/6)"))[1] == 1.0
+        assert threading.active_count() > before  # this one takes algebra
         await host.close()
 
     asyncio.run(play())

@@ -36,14 +36,15 @@ def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_logs_get_one_line_a_phase(console: Console) -> None:
+def test_logs_get_a_line_when_a_phase_begins_and_when_it_ends(console: Console) -> None:
     with Display(console, every=1000) as show:
         show.phase("one", 3)
         for i in range(4):
             show.update(i, {"loss": f"[{i}]"})
         show.phase("two", 5, done=2)
         show.update(3)
-    one, two = text_of(console).splitlines()
+    begun, one, next_begun, two = text_of(console).splitlines()
+    assert (begun, next_begun) == ("one: 0/3", "two: 2/5")
     assert one.startswith("one: 3/3, loss [3], ")
     assert two.startswith("two: 3/5, ")
 
@@ -53,7 +54,7 @@ def test_long_phases_speak_now_and_then(console: Console) -> None:
         show.phase("one", 3)
         for i in (1, 2, 3):
             show.update(i)
-    assert [line.partition(",")[0] for line in text_of(console).splitlines()] == ["one: 1/3", "one: 2/3", "one: 3/3"]
+    assert [line.partition(",")[0] for line in text_of(console).splitlines()] == [f"one: {i}/3" for i in range(4)]
 
 
 def test_remaining_counts_only_this_sitting(console: Console) -> None:

@@ -174,10 +174,10 @@ def test_n_beyond_the_split_takes_all(tmp_path: Path) -> None:
 def test_plain_lines_where_there_is_no_terminal(tmp_path: Path, console: Console) -> None:
     with Display(console) as display:
         run(player(half_right), config(), tmp_path, display)
-    lines = text_of(console).splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("test on echo valid_unseen: 20/20, success ")
-    assert "[" in lines[0]
+    begun, ended = text_of(console).splitlines()
+    assert begun == "test on echo valid_unseen: 0/20"
+    assert ended.startswith("test on echo valid_unseen: 20/20, success ")
+    assert "[" in ended
 
 
 class TestCommand:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.bounds import AT_LEAST, AT_MOST, POSITIVE
 from harness.config import RunConfig
 from harness.envs.errors import UnknownName, UserError
 from harness.load import ConfigError, default_recipe, dump, load, parse_yaml, recipes, reload, settings
-from harness.rules import AT_LEAST, AT_MOST, POSITIVE
 
 ECHO = "env.name=echo"
 
@@ -108,6 +108,15 @@ def test_mistakes_within_a_list() -> None:
     found = mistakes("warmup.stages=[{episodes: 3}, {episodes: 5, turn: 1}]")
     assert "Did you mean warmup.stages.1.turns?" in found["warmup.stages.1.turn"]
     assert "at least 1" in mistakes("warmup.stages=[{episodes: 0}]")["warmup.stages.0.episodes"]
+
+
+def test_priority_weighs_what_there_is() -> None:
+    assert (
+        "Did you mean 'advantage'"
+        in mistakes("buffer.strategy=priority", "buffer.weights={advantages: 1}")["buffer.weights"]
+    )
+    once = mistakes("buffer.strategy=priority", "buffer.weights={advantage: 1}")
+    assert "buffer.reuse=1 trains on each once" in once["buffer.weights"]
 
 
 def test_a_section_is_no_value() -> None:

@@ -58,3 +58,27 @@ def test_three_commands_from_nothing_to_a_score_and_the_test_that_comes_with_it_
     assert "success" in harness("eval", "--env", "./guess.py", "--model", "random", "--n", "40")
     assert "11 of 11 passed" in (tmp_path / "guess.md").read_text()
     assert "1 passed" in harness("-m", "pytest", "-q", "-k", "right_number", "test_guess.py")
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_on_one_world_file(tmp_path: Path) -> None:
+    """A training and an evaluation begin in the same moment, while the file is not even compiled yet."""
+    new("guess", tmp_path, Console())
+    sizes = ["run.steps=1", "eval.n=4", "explorer.groups=2", "explorer.group_size=2", "warmup.stages=[{episodes: 20}]"]
+    train = ["train", "--env", "./guess.py", "run.place=inline", "explorer.workers=1", "trainer.threads=1", *sizes]
+    played = ["eval", "--env", "./guess.py", "--model", "random", "--n", "20"]
+    began = [
+        subprocess.Popen(
+            [sys.executable, "-m", "harness", *args],
+            cwd=tmp_path,
+            env=os.environ | {"HARNESS_RUNS": str(tmp_path / "runs")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for args in (train, train, played)
+    ]
+    for process in began:
+        said, _ = process.communicate(timeout=280)
+        assert process.returncode == 0, said
+    assert len(list((tmp_path / "runs").glob("guess-*/metrics.jsonl"))) == 2

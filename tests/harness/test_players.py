@@ -46,6 +46,15 @@ def test_folders_runs_and_hub_names(tmp_path: Path) -> None:
         source("mina")
 
 
+def test_a_folder_without_a_model_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text in ("./nowhere", "../no/where", str(tmp_path / "nowhere"), "~/nowhere"):
+        with pytest.raises(UserError, match=r"the folder /.*where does not exist\. A model may be"):
+            source(text)
+    with pytest.raises(UserError, match=r"holds no model \(no config\.json\)\. A model may be"):
+        source(str(tmp_path))
+
+
 def test_digest_is_of_what_answers(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"1")
     (tmp_path / "config.json").write_text("{}")

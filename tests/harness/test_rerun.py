@@ -9,6 +9,7 @@ from rich.console import Console
 
 from harness.agents.config import TinyConfig
 from harness.agents.models.tiny import make_tiny
+from harness.agents.types import Outcome
 from harness.boards import verify_command
 from harness.envs.echo import Echo
 from harness.envs.errors import UserError
@@ -55,6 +56,17 @@ def test_a_checkpoint_gives_its_answers_again(tmp_path: Path, checkpoint: Path, 
     forge(path, lambda rows: None, model_digest="0" * 64)
     assert not verify_command(path, None, str(checkpoint), 6, console)
     assert "model_digest" in text_of(console)
+
+
+def test_what_cuts_answers_short_is_in_the_record_and_heeded_again(
+    tmp_path: Path, checkpoint: Path, console: Console
+) -> None:
+    cut = ("eval.n=3", "sampling.max_tokens=40", "agent.prompt=plain", "model.context=64", "sampling.stop=[a]")
+    entry = play(tmp_path / "e", str(checkpoint), *cut)
+    assert entry.record.engine_options["context"] == 64
+    assert {t.outcome for t in entry.trajectories()} == {Outcome.CONTEXT_LIMIT}
+    assert verify_command(entry.path, None, str(checkpoint), 3, console), text_of(console)
+    assert "asked again: 3 of 3 episodes alike" in text_of(console)
 
 
 def test_a_model_that_would_not_be_asked_is_refused(tmp_path: Path, console: Console) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.disk import write_atomically, writing
 from harness.envs.errors import UnknownName, UserError
 from harness.load import load
-from harness.runs import RunFolder, all_runs, find, find_checkpoint, write_atomically, writing
+from harness.runs import RunFolder, all_runs, find, find_checkpoint
 
 CONFIG = load("default", ["env.name=echo"])
 HOLD = """

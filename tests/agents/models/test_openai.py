@@ -171,6 +171,11 @@ def test_an_empty_answer_is_an_answer(server: Server) -> None:
     assert ask(server.url).text == ""
 
 
+def test_half_a_character_can_be_written_down(server: Server) -> None:
+    server.reply = lambda path, body: (200, chat("\U0001f600 is cut to \ud83d"))
+    assert ask(server.url).text == "\U0001f600 is cut to \ufffd"
+
+
 def test_no_server_is_a_model_error() -> None:
     with pytest.raises(ModelError, match=r"cannot reach http://127\.0\.0\.1:9/v1"):
         ask("http://127.0.0.1:9/v1")

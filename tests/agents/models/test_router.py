@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -183,3 +184,43 @@ def test_weights_reach_all_and_who_does_not_take_them_is_not_asked() -> None:
         assert (a.name, b.name) == ("closed", "closed")
 
     asyncio.run(work())
+
+
+class Slow(Engine):
+    """Takes new weights for a while, and answers nobody meanwhile; counts who would have to wait."""
+
+    taking = waited = 0
+
+    async def complete(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        self.waited += self.taking
+        return await super().complete(prompt, sampling, session=session)
+
+    async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        self.taking = 1
+        await asyncio.sleep(0.06)
+        self.version, self.taking = version, 0
+
+
+def test_a_client_that_asks_every_50_ms_never_waits_for_twenty_updates() -> None:
+    async def work() -> tuple[list[Slow], list[int]]:
+        engines, versions = [Slow("a"), Slow("b")], []
+        model = Router(engines)
+
+        async def client() -> None:
+            for i in range(10**6):
+                answer = await model.complete(PROMPT, Sampling(), session=f"s{i % 3}")
+                versions.append(answer.version)
+                await asyncio.sleep(0.05)
+
+        asking = asyncio.create_task(client())
+        for version in range(1, 21):
+            await model.update([], version)
+        asking.cancel()
+        return engines, versions
+
+    engines, versions = asyncio.run(work())
+    assert [e.waited for e in engines] == [0, 0]
+    assert all(e.asked for e in engines)
+    assert [e.version for e in engines] == [20, 20]
+    assert len(set(versions)) > 1
+    assert all(later >= earlier - 1 for earlier, later in pairwise(versions))

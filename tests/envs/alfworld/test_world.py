@@ -173,7 +173,7 @@ def test_official_games_behind_the_contract(
     assert not unknown_words(games[::20])
     monkeypatch.setenv("ALFWORLD_DATA", str(folder))
     tasks = ALFWorld.tasks("valid_unseen")
-    assert len(tasks) == 3
+    assert len(tasks) == 134
     assert "path" in tasks[0].data
     assert "path" not in ALFWorld.tasks("valid_unseen", source="generated")[0].data
     assert len(ALFWorld.tasks("valid_train")) == 3

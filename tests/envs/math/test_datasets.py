@@ -65,6 +65,7 @@ def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UnknownName, match="Did you mean 'gsm8k'"):
         rows("gsm8", "test")
     monkeypatch.delenv("HARNESS_DATA", raising=False)
+    monkeypatch.setattr("harness.envs.math.datasets._hub_package", lambda: False)
     with pytest.raises(UserError, match=r"\$HARNESS_DATA/math/gsm8k_test\.jsonl.*Get the file from github"):
         rows("gsm8k", "test")
     monkeypatch.setenv("HARNESS_DATA", str(tmp_path))

@@ -14,8 +14,9 @@ from harness.agents.types import Outcome, Trajectory
 from harness.envs.base import Task
 from harness.envs.errors import UserError
 from harness.leaderboard.compare import Comparison, as_json, compare
-from harness.leaderboard.entry import Entry, EntryWriter, Record
+from harness.leaderboard.entry import Entry, EntryWriter
 from harness.leaderboard.plan import Outlook, outlook
+from harness.leaderboard.record import Record
 
 Wins = Sequence[Sequence[float | None]]
 """Rewards by task and attempt; None is a lost one."""
@@ -99,6 +100,32 @@ def test_the_same_answers_show_no_difference(tmp_path: Path) -> None:
     assert "show no difference" in contrast.verdict()
     low, high = contrast.interval
     assert low < -0.05 < 0.05 < high  # fifty tasks do not prove equality
+
+
+def test_what_more_would_tell_is_said_in_tasks_and_in_attempts(tmp_path: Path) -> None:
+    b: Wins = [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+    noisy = pair(tmp_path / "noisy", [[1.0, 0.0]] * 30, b * 6).contrasts[0]
+    assert not noisy.separated
+    assert noisy.missing is not None
+    assert noisy.attempts is not None
+    assert noisy.attempts > 2
+    assert f"{noisy.missing} more tasks would be needed, or {noisy.attempts} attempts at each" in noisy.verdict()
+
+    sure = [[1.0, 1.0]] * 6 + [[0.0, 0.0]] * 4  # every task goes one way, so that its next attempt says nothing new
+    other = [[0.0, 0.0]] * 5 + [[1.0, 1.0]] * 3 + [[0.0, 0.0]] * 2
+    fixed = pair(tmp_path / "fixed", sure, other).contrasts[0]
+    assert fixed.attempts is None
+    assert "(more attempts at these would not do)" in fixed.verdict()
+    assert "attempts" not in pair(tmp_path / "single", *singles(15, 11, 14, 10)).contrasts[0].verdict()
+
+
+def test_with_several_pairs_more_is_needed(tmp_path: Path) -> None:
+    a, b = singles(15, 11, 14, 10)
+    entries = [entry(tmp_path / n, n, wins) for n, wins in (("A", a), ("B", b), ("C", a))]
+    two, three = compare(entries[:2]).contrasts[0], compare(entries).contrasts[0]
+    assert two.missing is not None
+    assert three.missing is not None
+    assert three.missing > two.missing
 
 
 def test_repeats_are_paired_by_task_not_by_attempt(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 from harness.agents.types import Completion, Outcome, Trajectory, Turn
 from harness.envs.base import Task
 from harness.envs.errors import UserError
-from harness.leaderboard.entry import Entry, EntryWriter, Record, entries
+from harness.leaderboard.entry import Entry, EntryWriter, entries
+from harness.leaderboard.record import Record
 
 RECORD = Record(
     model="m",

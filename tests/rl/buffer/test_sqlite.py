@@ -39,7 +39,7 @@ def test_hot_statements_use_indexes_only(tmp_path: Path, make: Any) -> None:
         if statement.startswith(("SELECT", "UPDATE", "DELETE")):
             seen.add((statement, parameters))
 
-    sa.event.listen(buffer._db.engine, "before_cursor_execute", note)
+    sa.event.listen(buffer.database.engine, "before_cursor_execute", note)
     buffer.put([make.group("0"), make.group("1", rewards=[None])])
     buffer.room()
     buffer.stored(["0", "5"])
@@ -129,7 +129,7 @@ def test_a_full_database_says_so_and_loses_nothing(tmp_path: Path, buffer: SqlBu
         connection.execute("PRAGMA max_page_count = 40")
 
     full = SqlBuffer(url(tmp_path))
-    sa.event.listen(full._db.engine, "connect", shrink)
+    sa.event.listen(full.database.engine, "connect", shrink)
     full.close()  # the next connection is the small one
     with pytest.raises(UserError, match="no room left"):
         full.put([make.group("b"), make.group("c", length=100_000)])

@@ -266,6 +266,32 @@ def test_the_journal_tells_what_a_checkpoint_was_trained_on(make: Make, fill: Ca
     assert (resumed.resume(), resumed.journal) == (3, expected)
 
 
+@pytest.mark.parametrize(
+    ("weights", "order"),
+    [({"uses": -0.3}, "weak strong weak strong"), ({"uses": -0.3, "advantage": 1.0}, "weak strong strong weak")],
+)
+def test_training_says_what_is_replayed_first(weights: dict[str, float], order: str, make: Make, tiny: Any) -> None:
+    """Both are new, then both were used once; then the one that taught more comes first, where that is weighed."""
+    trainer = make(
+        explorer={"groups": 1},
+        buffer={"strategy": "priority", "weights": weights, "reuse": 2},
+        algorithm={"normalize_std": False},
+    )
+    rng, names = np.random.default_rng(0), {"weak": [0.5, 0.4], "strong": [1.0, 0.0]}
+    groups = []
+    for name, rewards in names.items():
+        raw = [tiny.experience(rng, 9, i, reward=r, group=name) for i, r in enumerate(rewards)]
+        experiences = tuple(replace(e, advantages=None) for e in raw)
+        groups.append(ExperienceGroup(group=name, task_key="t", experiences=experiences))
+    trainer._buffer.put(groups)
+    journal = ""
+    for step, name in enumerate(order.split()):
+        assert trainer.train(step) is not None
+        journal = chained(journal, [g for g in groups if g.group == name])
+    assert trainer.journal == journal
+    assert trainer.train(4) is None
+
+
 def test_only_the_newest_checkpoints_are_kept(make: Make, fill: Callable[..., None], tmp_path: Path) -> None:
     trainer = make(trainer={"keep": 2})
     for step in range(4):
