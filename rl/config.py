@@ -60,7 +60,7 @@ USES = "uses"
 ADVANTAGE = "advantage"
 """Utility that the trainer sets when it has trained on a group: mean absolute advantage over its sequences."""
 UTILITIES = ("reward_mean", "reward_std", "version", "length", USES, ADVANTAGE)
-"""What `BufferConfig.weights` may weigh."""
+"""What `buffer.weights` may weigh."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -222,12 +222,13 @@ class VllmModel:
 
     async def _begin(self) -> None:
         engine, self._fresh = self._fresh, None
+        failures: tuple[type[Exception], ...] = (UserError, *_dead_errors())
         try:
             engine = engine or await asyncio.to_thread(self._start)
             await engine.collective_rpc("draw_as_local")
             if self._weights is not None:
                 await self._take(engine, self._weights, self.version)
-        except (UserError, *_dead_errors()) as error:
+        except failures as error:
             raise ModelError(f"the engine died, and another one could not be started: {error}") from error
         self._engine = engine
 
