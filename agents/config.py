@@ -62,6 +62,9 @@ class ModelConfig:
     cache_gib: float | None = None
     """vllm: GiB of keys and values of one engine; None takes what `slots` full contexts need on a CPU, at most 4, and
     what the device has left on a GPU."""
+    sleep: bool = False
+    """vllm on a GPU that it shares with the trainer: between two batches the engine gives its memory there back, while
+    the weights wait in the host's."""
     urls: tuple[str, ...] = ()
     """vllm-server: addresses of running servers, such as http://127.0.0.1:8000."""
     exchange: str | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from harness.envs.errors import UnknownName, UserError
-from harness.rl.config import own_groups
+from harness.rl.config import ADVANTAGE, UTILITIES, own_groups
 
 from .bounds import out_of_bounds, value
 from .config import RunConfig
@@ -80,8 +80,6 @@ def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
 
 
 def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
-    from harness.rl.buffer.sampling import ADVANTAGE, UTILITIES
-
     buffer, groups, every = config.buffer, config.explorer.groups, config.trainer.checkpoint_every
     own = ":" in buffer.strategy
     if buffer.strategy not in ("fifo", "priority") and not own:
@@ -223,6 +221,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "model.cache_gib": ("vllm",),
     "model.dtype": ("local", "vllm"),
     "model.threads": ("local", "vllm"),
+    "model.sleep": ("vllm",),
     "model.urls": ("vllm-server",),
     "model.exchange": ("vllm-server",),
 }
@@ -237,6 +236,11 @@ def _engine(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
             yield path, f"would be ignored: model.engine is '{engine}', and only {' and '.join(engines)} heed it"
     if engine == "vllm-server" and not config.model.urls:
         yield "model.urls", "is empty: model.engine=vllm-server needs the address of at least one running server"
+    if config.model.sleep and (config.sync.offset or config.sync.staleness is not None):
+        yield (
+            "model.sleep",
+            "would be ignored: with sync.offset or sync.staleness explorers sample while the trainer trains",
+        )
     if config.model.cache_gib is not None and not config.model.cache_gib > 0:
         yield "model.cache_gib", f"must be greater than 0, not {config.model.cache_gib!r}"
     if config.model.context is not None and config.sampling.max_tokens >= config.model.context:

@@ -102,13 +102,16 @@ class _Training:
             place.close()
 
     def _trainer(self, place: Place, base: Path) -> Handle:
+        from harness.rl.gpus import seats, trainer_seats
         from harness.rl.trainer.offline import OfflineTrainer
         from harness.rl.trainer.trainer import Trainer
 
         config, run = self.config, self.run
+        place.reserve(seats(config, place.gpus()))
+        part: tuple[Any, ...] = (Trainer, config, base, run.checkpoints, run.buffer_url)
         if config.data.file is not None:
-            return place.put(OfflineTrainer, config, base, run.checkpoints, threads=config.trainer.threads)
-        return place.put(Trainer, config, base, run.checkpoints, run.buffer_url, threads=config.trainer.threads)
+            part = (OfflineTrainer, config, base, run.checkpoints)
+        return place.put(*part, threads=config.trainer.threads, seat=0, host=trainer_seats(config) > 1)
 
     def _base(self) -> Path:
         """The model that the run begins with."""

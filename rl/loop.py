@@ -28,6 +28,7 @@ from harness.envs.errors import UserError
 
 from .config import Plan
 from .explorer.explorer import Explorer, figures
+from .gpus import trainer_seats
 from .place import Handle, PartDied, Place
 from .sync.synchronizer import published, version_for
 from .sync.weights import WeightFolder
@@ -177,7 +178,8 @@ class Loop:
 
     def _spawn(self, index: int) -> Handle:
         made = (self.plan, self.folder, self.buffer_url, index, None, self._done)
-        return self.place.put(Explorer, *made, threads=self.plan.model.threads)
+        seat = trainer_seats(self.plan) + index
+        return self.place.put(Explorer, *made, threads=self.plan.model.threads, seat=seat)
 
 
 async def _first(parts: list[Coroutine[Any, Any, None]]) -> None:

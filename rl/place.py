@@ -10,11 +10,14 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from harness.envs.errors import UserError
+
+_PATIENCE = 60.0
+"""Seconds that GPUs which others hold may take to come free."""
 
 
 class PartDied(Exception):
@@ -40,7 +43,15 @@ class Handle(Protocol):
 class Place(Protocol):
     """Something that parts can be put on."""
 
-    def put(self, part: type, *args: Any, threads: int = 1) -> Handle: ...
+    def gpus(self) -> int:
+        """How many it can give to parts; 0 also where parts see those of this process."""
+
+    def reserve(self, seats: Sequence[float]) -> None:
+        """Set GPUs aside, all at once, so many for each seat (see `gpus.py`). Raises UserError where others hold
+        them."""
+
+    def put(self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False) -> Handle:
+        """seat: whose GPUs are the part's. host: it leaves them to processes that it starts."""
 
     def close(self) -> None: ...
 
@@ -70,7 +81,13 @@ class InlineHandle:
 class Inline:
     """Everything in one process: for tests, debugging and machines without room for more."""
 
-    def put(self, part: type, *args: Any, threads: int = 1) -> Handle:
+    def gpus(self) -> int:
+        return 0
+
+    def reserve(self, seats: Sequence[float]) -> None:
+        pass
+
+    def put(self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False) -> Handle:
         return InlineHandle(part(*args))
 
     def close(self) -> None:
@@ -122,7 +139,9 @@ class Ray:
     def __init__(self) -> None:
         import ray
 
-        self._ray = ray
+        self._ray: Any = ray
+        self._group: Any = None
+        self._seats: list[float] = []
         self._owned = not ray.is_initialized()
         if self._owned:
             # Ray turns token authentication on by itself when it finds a token file; a local run must not depend on it.
@@ -139,15 +158,49 @@ class Ray:
             except Exception as error:  # a node that starts too slowly is told by a bare Exception
                 raise UserError(f"Ray did not start: {error}. Try `run.place=inline`, or mend $RAY_ADDRESS.") from error
 
-    def put(self, part: type, *args: Any, threads: int = 1) -> Handle:
+    def gpus(self) -> int:
+        return int(self._ray.cluster_resources().get("GPU", 0))
+
+    def reserve(self, seats: Sequence[float]) -> None:
+        self._seats = list(seats)
+        bundles = [{"GPU": share} for share in seats if share]
+        if not bundles:
+            return
+        self._group = self._ray.util.placement_group(bundles, strategy="PACK")
+        if not self._group.wait(_PATIENCE):
+            wanted = sum(seats)
+            self._remove_group()
+            raise UserError(
+                f"Ray knows of {self.gpus()} GPUs, and of the {wanted:g} that the run wants others hold some, or no "
+                "machine has as many as one engine wants. See `ray status`."
+            )
+
+    def put(self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False) -> Handle:
         # Idle OpenMP threads that spin would take the core from the part whose turn it is.
         env = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
-        actor: Any = self._ray.remote(part).options(num_cpus=0, runtime_env={"env_vars": env}).remote(*args)
+        options: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": env}}
+        if self._group is not None and seat is not None and self._seats[seat]:
+            options["num_gpus"] = 0 if host else self._seats[seat]
+            options["scheduling_strategy"] = in_bundle(self._group, sum(s > 0 for s in self._seats[:seat]))
+        actor: Any = self._ray.remote(part).options(**options).remote(*args)
         return RayHandle(actor)
 
     def close(self) -> None:
         if self._owned:
             self._ray.shutdown()
+        elif self._group is not None:
+            self._remove_group()
+
+    def _remove_group(self) -> None:
+        self._ray.util.remove_placement_group(self._group)
+        self._group = None
+
+
+def in_bundle(group: Any, index: int) -> Any:
+    """Ray's strategy for an actor that takes its GPUs from a bundle of the group."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    return PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
 
 
 def open_place(name: str) -> Place:

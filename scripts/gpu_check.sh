@@ -3,7 +3,7 @@
 # million parameters, compared with the CPU. Some minutes, no internet; wants torch and transformers, and says by name
 # what it leaves out for want of other packages.
 #
-#     scripts/gpu_check.sh [--device cpu]     (cpu: the same steps where there is no GPU, to try the script itself)
+#     scripts/gpu_check.sh [--device cpu]     (cpu: the same steps of a smaller model, to try the script itself)
 #
 # PYTHON chooses the interpreter.
 set -uo pipefail

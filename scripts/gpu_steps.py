@@ -2,9 +2,10 @@
 
     python scripts/gpu_steps.py [--device cuda] [--layers 30]
 
-The model has the shape of SmolLM2-135M and random weights, the episodes are made up, so nothing is downloaded. The
-losses and gradient norms of the device (float32 and bfloat16) are compared with those of the CPU in float32 on a small
-batch; then the speed is measured on a larger one, in bfloat16. Ends in a short table; exits with 1 where losses differ.
+The model has the shape of SmolLM2-135M (on a CPU: its first layers) and random weights, the episodes are made up, so
+nothing is downloaded. The losses and gradient norms of the device (float32 and bfloat16) are compared with those of the
+CPU in float32 on a small batch; then the speed is measured on a larger one, in bfloat16. Ends in a short table; exits
+with 1 where losses differ.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2}
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--layers", type=int, default=30, help="fewer make a smaller model")
-    parser.add_argument("--rows", type=int, default=64, help="episodes of the batch whose speed is measured")
+    parser.add_argument("--layers", type=int, help="of the model: 30, on a CPU 4")
+    parser.add_argument("--rows", type=int, help="episodes of the batch whose speed is measured: 64, on a CPU 4")
     args = parser.parse_args()
+    layers, rows = args.layers or (4 if args.device == "cpu" else 30), args.rows or (4 if args.device == "cpu" else 64)
     if args.device == "cuda" and not torch.cuda.is_available():
         print("no CUDA device: give --device cpu to try the script itself")
         return 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_model(folder, args.layers)
+        make_model(folder, layers)
         small = episodes(4, length=160)
         wanted = steps(LocalEngine(folder, TrainerConfig(), device="cpu"), small)
         fine = True
@@ -63,7 +65,7 @@ def main() -> int:
             print(f"{dtype:>9} on {args.device}: {verdict} with float32 on the CPU, at most {worst:.1e} apart")
         losses = ", ".join(f"{w['loss']:.4f}" for w in wanted)
         print(f"losses of the {STEPS} steps on the CPU: {losses}")
-        table(measure(LocalEngine(folder, TrainerConfig(dtype="bfloat16"), device=args.device), args.rows))
+        table(measure(LocalEngine(folder, TrainerConfig(dtype="bfloat16"), device=args.device), rows))
     return 0 if fine else 1
 
 

@@ -80,3 +80,10 @@ class Policy(Model, Protocol):
 
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Sample with these named weights from here on, as `version`. Raises ValueError where they do not fit."""
+
+
+class Sleeper(Protocol):
+    """What shares a device and can make room there."""
+
+    async def sleep(self) -> None:
+        """Give the device's memory back, with nothing under way; the next request, or new weights, end it."""

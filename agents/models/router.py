@@ -17,7 +17,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .base import ModelError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..types import Completion
-    from .base import Policy, Prompt, Sampling
+    from .base import Policy, Prompt, Sampling, Sleeper
 
 STRIKES = 3
 PAUSE = 60.0
@@ -106,6 +106,11 @@ class Router:
                 member.taking = False
         if len(errors) == len(self._members):
             raise errors[0]
+
+    async def sleep(self) -> None:
+        """All of them; see `Sleeper`."""
+        for member in self._members:
+            await cast("Sleeper", member.engine).sleep()
 
     async def close(self) -> None:
         await asyncio.gather(*(member.engine.close() for member in self._members))

@@ -1,13 +1,14 @@
 """vLLM as a sampling engine: its asynchronous engine, in processes of its own below this one.
 
 Token ids go in, sampled ids and their logprobs come out; no text is ever tokenized again. Knows vLLM; not who asks, nor
-where new weights come from. Invariant: an answer's `version` names the weights that sampled its last token, also after
-the engine died and was replaced.
+where new weights come from. Invariant: each token of an answer is tagged with the weights that sampled it, also where
+they came in its middle, and after the engine died and was replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 from collections.abc import Iterable
 from itertools import count
@@ -37,8 +38,8 @@ class VllmModel:
 
     Logprobs are natural logs of the distribution that was drawn from, after temperature and top_p; of a greedy answer
     (temperature 0), which draws nothing, at temperature 1: as the local engine's are, and as the trainer computes them.
-    A seed makes an answer repeatable on the same engine, up to the last bits of floating point; other engines draw
-    other answers from it.
+    A seed makes an answer repeatable, up to the last bits of floating point; on a CPU it is the answer that the local
+    engine draws from it, on a GPU vLLM draws another.
 
     New weights go through a file in shared memory, from which each of vLLM's workers reads its part. The file stays
     until the next one, so that an engine that takes a dead one's place begins where that was.
@@ -65,10 +66,13 @@ class VllmModel:
         self._numbers = count()
         self._running: dict[str, str] = {}  # session -> request
         self._updating = asyncio.Lock()
+        self._bed = asyncio.Lock()
+        self._asleep = False
         self._starting: asyncio.Task[None] | None = None
         self._arguments = arguments(path, config, shape, self.context, index)
         self._config = config
-        self._engine: Any = self._start()
+        self._engine: Any = None
+        self._fresh: Any = self._start()  # an engine that nobody has spoken to, since that needs an event loop
 
     @classmethod
     def from_folder(cls, path: Path | str, config: ModelConfig) -> Policy:
@@ -119,32 +123,44 @@ class VllmModel:
         engine = await self._alive()
         async with self._updating:
             try:
-                await self._take(engine, file)
+                await self._take(engine, file, version)
             except _dead_errors() as error:
                 self._bury(engine)
                 raise ModelError(f"the engine of '{self.name}' died as it took version {version}") from error
             if self._weights is not None and self._weights != file:
                 self._weights.unlink(missing_ok=True)
-            self._weights, self.version = file, version
+            self._weights = file
+
+    async def sleep(self) -> None:
+        """See `Sleeper`. The weights wait in the host's memory, keys and values are dropped."""
+        async with self._bed:
+            if (engine := self._engine) is not None and not self._asleep:
+                self._asleep = True
+                try:
+                    await engine.sleep(level=1)
+                except _dead_errors():
+                    self._bury(engine)
 
     async def close(self) -> None:
-        engine, self._engine = self._engine, None
+        engine, self._engine, self._fresh = self._engine or self._fresh, None, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
         if self._weights is not None:
             self._weights.unlink(missing_ok=True)
         self._folder.cleanup()
 
-    async def _take(self, engine: Any, file: Path) -> None:
+    async def _take(self, engine: Any, file: Path, version: int) -> None:
         await engine.pause_generation(mode=self._mode, clear_cache=True)
         try:
             problems = await engine.collective_rpc("take_weights", args=(str(file),))
             # What the old weights computed is of no use: beginnings that are kept, and requests that were stopped.
             await engine.reset_prefix_cache(reset_running_requests=True)
+            if problem := next(filter(None, problems), ""):
+                raise ValueError(f"the weights do not fit '{self.name}': {problem[:300]}")
+            # Before it goes on: what was sampled so far has been handed over while the workers were asked.
+            self.version = version
         finally:
             await engine.resume_generation()
-        if problem := next(filter(None, problems), ""):
-            raise ValueError(f"the weights do not fit '{self.name}': {problem[:300]}")
 
     async def _ask(self, engine: Any, prompt: Prompt, sampling: Sampling, session: str) -> Completion:
         from vllm import SamplingParams
@@ -161,53 +177,64 @@ class VllmModel:
             stop_token_ids=self._ends,
             include_stop_str_in_output=True,
             logprobs=0,
-            output_kind=RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.DELTA,
         )
-        final: Any = None
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        versions: list[int] = []
+        text, finish = "", None
         try:
             async for output in engine.generate({"prompt_token_ids": list(prompt.tokens)}, parameters, request):
-                final = output
+                new = output.outputs[0]
+                tokens += new.token_ids
+                logprobs += [float(at[t].logprob) for t, at in zip(new.token_ids, new.logprobs or (), strict=False)]
+                versions += [self.version] * len(new.token_ids)
+                text, finish = text + new.text, new.finish_reason
         except _dead_errors() as error:
             self._bury(engine)
             raise ModelError(f"the engine of '{self.name}' died: {cause(self._log)}") from error
         except (ValueError, TypeError) as error:
             raise ModelError(f"the engine of '{self.name}' refused the request: {error}") from error
-        if final is None:
-            raise ModelError(f"the engine of '{self.name}' gave no answer")
-        output = final.outputs[0]
-        tokens = tuple(output.token_ids)
-        logprobs = tuple(float(at[t].logprob) for t, at in zip(tokens, output.logprobs or (), strict=False))
-        if len(logprobs) != len(tokens) or any(x != x for x in logprobs):
+        if len(logprobs) != len(tokens) or not math.isfinite(sum(logprobs)):
             raise ModelError(f"'{self.name}' (version {self.version}) gave probabilities that are not numbers")
         return Completion(
-            tokens=tokens,
-            logprobs=logprobs,
-            text=output.text,
-            finish=output.finish_reason if output.finish_reason in ("stop", "length") else "abort",
-            version=self.version,
+            tokens=tuple(tokens),
+            logprobs=tuple(logprobs),
+            text=text,
+            finish=finish if finish in ("stop", "length") else "abort",
+            version=versions[-1] if versions else self.version,
+            versions=tuple(versions) if len(set(versions)) > 1 else (),
         )
 
     async def _alive(self) -> Any:
         """The engine; where the last one died, a new one with the weights that it had."""
         while self._engine is None:
             if self._starting is None or self._starting.done():
-                self._starting = asyncio.create_task(self._revive())
+                self._starting = asyncio.create_task(self._begin())
             # Whoever gives up waiting does not stop the start, which the others wait for too.
             await asyncio.shield(self._starting)
+        if self._asleep:
+            async with self._bed:
+                if self._asleep:
+                    await self._engine.wake_up()
+                    self._asleep = False
         return self._engine
 
-    async def _revive(self) -> None:
+    async def _begin(self) -> None:
+        engine, self._fresh = self._fresh, None
+        failures: tuple[type[Exception], ...] = (UserError, *_dead_errors())
         try:
-            engine = await asyncio.to_thread(self._start)
-        except UserError as error:
+            engine = engine or await asyncio.to_thread(self._start)
+            await engine.collective_rpc("draw_as_local")
+            if self._weights is not None:
+                await self._take(engine, self._weights, self.version)
+        except failures as error:
             raise ModelError(f"the engine died, and another one could not be started: {error}") from error
-        if self._weights is not None:
-            await self._take(engine, self._weights)
         self._engine = engine
 
     def _bury(self, engine: Any) -> None:
         if self._engine is engine:
-            self._engine = None
+            self._engine, self._asleep = None, False
             engine.shutdown()
 
     def _start(self) -> Any:

@@ -69,9 +69,14 @@ def arguments(path: Path | str, config: ModelConfig, shape: Any, context: int, i
         "logprobs_mode": "processed_logprobs",
         "worker_extension_cls": EXTENSION,
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,  # the run has a display of its own
     }
     if config.cache_gib is not None:
         arguments["kv_cache_memory_bytes"] = int(config.cache_gib * GIB)
+    if config.sleep:
+        if not cuda:
+            raise UserError("model.sleep needs a GPU whose memory is given back; leave it out.")
+        arguments["enable_sleep_mode"] = True
     if cuda:
         return {**arguments, "device_ids": list(devices)}
     cache = arguments.setdefault("kv_cache_memory_bytes", _full_contexts(config, shape, context))
@@ -113,7 +118,7 @@ def _enough_memory(path: Path | str, cache: int) -> None:
 def environment(config: ModelConfig, log: Path) -> Iterator[None]:
     """What vLLM and the processes it starts read from the environment, for as long as it starts. What the user has set
     stays as it is, but for where the log goes."""
-    settings = {"VLLM_NO_USAGE_STATS": "1"}
+    settings = {"VLLM_NO_USAGE_STATS": "1", "PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if not torch.cuda.is_available():
         settings |= {"OMP_NUM_THREADS": str(config.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         if config.tensor_parallel == 1:

@@ -1,4 +1,4 @@
-"""New weights for vLLM, by way of a file: written here, and read inside vLLM's own workers, whole and checked.
+"""What runs inside vLLM's own workers: new weights by way of a file, whole and checked, and this harness's way to draw.
 
 `Weights` is given to vLLM by name (`worker_extension_cls`, or `--worker-extension-cls` of a server), which adds its
 methods to each worker. Knows vLLM's model runner. Invariant: after `take_weights` every parameter holds what the file
@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .draw import draw, uniform
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +72,38 @@ class Weights:
             _mend_tied_head(model)
         self.model_runner.reset_lora_state()
         return problem
+
+    def draw_as_local(self) -> None:
+        """On a CPU: draw from (seed, position) as the local engine does, so that the same seeds give the same episodes.
+
+        It is quicker there, too, than vLLM's own way, which fills a row of the vocabulary with noise for each request.
+        """
+        if self.model_runner.device.type == "cpu":
+            self.model_runner.sampler.topk_topp_sampler.forward = _Draw(self.model_runner.input_batch)
+
+
+class _Draw:
+    """Takes the place of the `forward` of vLLM's `TopKTopPSampler`."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __call__(
+        self, logits: torch.Tensor, generators: Mapping[int, torch.Generator], k: Any, p: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """logits: [rows, vocabulary] after temperature. Returns ids, and logprobs of the distribution drawn from."""
+        import torch
+        from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
+
+        logits = apply_top_k_top_p(logits, k, p)
+        rows = len(logits)
+        seeds = torch.randint(2**62, (rows,)).numpy().astype(np.uint64)  # the same in all workers of an engine
+        for row, generator in generators.items():
+            seeds[row] = generator.initial_seed()
+        one = np.ones(rows, np.float32)
+        at = self._batch.num_tokens_no_spec[:rows].astype(np.int64)  # where the next token will stand
+        ids, _ = draw(logits, one, one, uniform(seeds, at))
+        return torch.from_numpy(ids), logits.log_softmax(-1)
 
 
 def _weights(file: str) -> Iterator[tuple[str, torch.Tensor]]:

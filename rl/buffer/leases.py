@@ -22,6 +22,7 @@ from .arrivals import expire, overdue, revise
 from .base import LEASED, READY, STALE, TRAINED, WAITING
 from .sampling import priority, weights_of
 from .tables import (
+    ACKNOWLEDGE,
     BODIES,
     COUNT_READY,
     FIRST_READY,
@@ -35,7 +36,6 @@ from .tables import (
     RUN_OUT_OF_OTHERS,
     STEP,
     STEPS,
-    TRAIN,
     USES,
 )
 
@@ -46,12 +46,12 @@ class Leases:
     def __init__(self, config: BufferConfig, staleness: int | None) -> None:
         self._config, self._staleness, self.weights = config, staleness, weights_of(config)
         again = sa.true() if config.reuse is None else GROUPS.c.uses < config.reuse
-        self._settled = sa.update(GROUPS).where(GROUPS.c.id.in_(OF_STEP))
-        self._settled = self._settled.values(state=sa.case((again, READY), else_=TRAINED))
+        settled = sa.update(GROUPS).where(GROUPS.c.id.in_(OF_STEP))
+        self._settled = settled.values(state=sa.case((again, READY), else_=TRAINED))
         self.owner = f"{socket.gethostname()} process {os.getpid()} ({uuid.uuid4().hex})"
 
     def promising(self, db: Connection, step: int, count: int) -> bool:
-        """Whether `take` may give anything; asked without the write lock, by a trainer that waits, which asks often."""
+        """Whether `take` may give anything; asked without the write lock, because a trainer that waits asks often."""
         return (
             (db.scalar(COUNT_READY, {"count": count}) or 0) >= count
             or db.execute(STEP, {"step": step}).first() is not None
@@ -74,7 +74,7 @@ class Leases:
                 f"{where}: step {step} is being trained on by another trainer, {found.owner}. Two trainers "
                 "cannot share one run: stop this one, or, where the other is gone, resume the run."
             )
-        self._give_back(db, db.scalars(RUN_OUT_OF_OTHERS, {"now": now, "owner": self.owner}).all())
+        self._give_back(db, db.scalars(RUN_OUT_OF_OTHERS, {"now": now, "me": self.owner}).all())
         expire(db, self._config)
         if self._staleness is not None:
             for state in (READY, WAITING):
@@ -92,7 +92,7 @@ class Leases:
 
     def acknowledge(self, db: Connection, step: int, receipt: str) -> None:
         """receipt: of this call, so that it is known again where the answer to it was lost."""
-        if not db.execute(TRAIN, {"of_step": step, "leased_to": self.owner, "receipt": receipt}).rowcount:
+        if not db.execute(ACKNOWLEDGE, {"of_step": step, "me": self.owner, "receipt": receipt}).rowcount:
             found = db.execute(STEP, {"step": step}).first()
             if found is not None and found.owner == receipt:
                 return

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from harness.agents.models.base import Sampling
 from harness.agents.models.registry import make_model
@@ -37,7 +37,7 @@ from ..buffer.base import BufferFull
 from ..buffer.registry import open_buffer
 from ..config import Plan, own_groups
 from ..experience import ExperienceGroup
-from ..masking import group_of
+from ..masking import group_of, unjudged
 from ..sync.synchronizer import Synchronizer
 from ..sync.weights import fingerprint
 from .curriculum import task_at
@@ -45,6 +45,8 @@ from .slots import Assigned, Seat, Slots
 
 if TYPE_CHECKING:
     import torch
+
+    from harness.agents.models.base import Sleeper
 
 TICK = 0.1
 """Seconds between two looks at what others have done."""
@@ -77,12 +79,13 @@ class Explorer:
         self._plan, self._seat, self._begin = plan, seat or Assigned(index), begin
         agent = replace(plan.agent, max_steps=plan.explorer.max_steps or plan.agent.max_steps)
         self._model = make_model(plan.model, folder)
+        self._sleeper = cast("Sleeper", self._model) if plan.model.sleep else None
         tokenizer = self._model.tokenizer
         self.tokenizer = "" if tokenizer is None else fingerprint(tokenizer)
         """Fingerprint of what its ids mean."""
         self._buffer = open_buffer(buffer_url, plan.buffer, staleness=plan.sync.staleness)
         world = world_class(plan.env.name)
-        self._success = world.world.success
+        self._success = world.world.success if plan.explorer.rewards == "world" else None
         self._tasks = world.tasks(plan.env.split, **plan.env.options)
         hosts = HostPool(
             plan.env.name,
@@ -209,8 +212,12 @@ class Explorer:
         flight.landed.append(trajectory)
         if len(flight.landed) == self._plan.explorer.group_size:
             self._flights.discard(flight)
-            group = group_of(self._slots.name(flight.slot), flight.landed)
-            self._waiting.append((flight.slot, self._marked(group)))
+            group = self._marked(group_of(self._slots.name(flight.slot), flight.landed))
+            if self._plan.explorer.rewards == "later":
+                group = unjudged(group, flight.landed)
+            if self._sleeper is not None and not self._flying:
+                await self._sleeper.sleep()  # first, so that the trainer finds the device free
+            self._waiting.append((flight.slot, group))
             self._hand_over()
 
     async def _tend(self) -> None:
@@ -266,11 +273,12 @@ class Explorer:
         )
 
 
-def _sums(trajectory: Trajectory, success: float) -> dict[str, float]:
+def _sums(trajectory: Trajectory, success: float | None) -> dict[str, float]:
+    """success: the reward from which on an attempt counts as one; None where others judge it later."""
     sums = {name: float(value) for name, value in trajectory.metrics.items()}
     sums["episodes"] = 1.0
     sums[f"outcome/{trajectory.outcome}"] = 1.0
-    if trajectory.scored:
+    if trajectory.scored and success is not None:
         sums["scored"] = 1.0
         sums["reward"] = trajectory.reward
         sums["success"] = float(trajectory.reward >= success)

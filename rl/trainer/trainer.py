@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from harness.envs.errors import UserError
 from harness.envs.registry import world_class
@@ -22,7 +23,7 @@ from harness.envs.registry import world_class
 from ..algorithm import presets
 from ..algorithm.advantage import Advantages, with_advantages
 from ..buffer.registry import open_buffer
-from ..buffer.sampling import ADVANTAGE
+from ..config import ADVANTAGE
 from ..experience import Experience, ExperienceGroup
 from . import batch
 from .learner import Learner
@@ -71,6 +72,8 @@ class Trainer(Learner):
         metrics |= self._update([experiences for experiences in fresh if experiences], step)
         if self._plan.buffer.strategy != "fifo":
             self._buffer.update_priorities({j.group.group: {ADVANTAGE: _size(j)} for j in judged})
+        if self._plan.model.sleep:
+            torch.cuda.empty_cache()  # for the engine that wakes on the same device
         self._buffer.acknowledge(step)
         self.version, self.journal = step + 1, chained(self.journal, groups)
         metrics["train_seconds"] = time.perf_counter() - began

@@ -56,12 +56,16 @@ async def ask(model: Policy, session: str = "s", prompt: tuple[int, ...] = PROMP
     return await model.complete(Prompt(messages=(), tokens=prompt), asked, session=session)
 
 
-def error(model: PreTrainedModel, answer: Completion, temperature: float = 0.7) -> float:
-    """Largest difference of the answer's logprobs from a plain forward's."""
+def errors(model: PreTrainedModel, answer: Completion, temperature: float = 0.7) -> torch.Tensor:
+    """How far each token's logprob is from a plain forward's."""
     with torch.inference_mode():
         logits = model(torch.tensor([[*PROMPT, *answer.tokens]])).logits[0, len(PROMPT) - 1 : -1] / temperature
     truth = torch.log_softmax(logits.double(), -1).gather(1, torch.tensor([answer.tokens]).T)[:, 0]
-    return float((truth - torch.tensor(answer.logprobs)).abs().max())
+    return (truth - torch.tensor(answer.logprobs)).abs()
+
+
+def error(model: PreTrainedModel, answer: Completion, temperature: float = 0.7) -> float:
+    return float(errors(model, answer, temperature).max())
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +137,21 @@ async def _takes_weights(model: Policy, folder: Path) -> None:
 
 
 async def _goes_on_after_an_update(model: Policy, folder: Path) -> None:
-    asked = [asyncio.create_task(ask(model, str(i), seed=i, max_tokens=100)) for i in range(4)]
-    await asyncio.sleep(0.2)
+    # Many more than go at once, so that some are under way when the update comes.
+    asked = [asyncio.create_task(ask(model, str(i), seed=i, max_tokens=100)) for i in range(64)]
+    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
     await model.update(changed(folder, 4).named_parameters(), 4)
     answers = await asyncio.gather(*asked)
     assert all(answer.finish in ("stop", "length") and answer.version in (3, 4) for answer in answers)
+    mixed = [answer for answer in answers if answer.versions]
+    assert mixed, "none was under way when the update came"
+    old, new = changed(folder, 2), changed(folder, 4)
+    for answer in mixed:
+        assert list(answer.versions) == sorted(answer.versions)
+        assert set(answer.versions) == {3, 4}
+        # A token is tagged with the weights that sampled it, and those computed all that was before it.
+        by_tag = torch.where(torch.tensor(answer.versions) == 3, errors(old, answer), errors(new, answer))
+        assert float(by_tag.max()) < CLOSE
     cancelled = asyncio.create_task(ask(model, "c", max_tokens=100))
     await asyncio.sleep(0.05)
     cancelled.cancel()
@@ -182,6 +196,26 @@ def test_untied_and_restarting(tiny: Any, loop: asyncio.Runner, tmp_path_factory
         fresh = [answer for answer in answers if answer.version == 1]
         assert fresh, "all were answered before the update came: ask for more"
         assert max(error(other, answer) for answer in fresh) < CLOSE
+        await model.close()
+
+    loop.run(work())
+
+
+@pytest.mark.parametrize("several", [{"engines": 2}, {"tensor_parallel": 2}], ids=["engines", "ranks"])
+def test_several(
+    several: dict[str, Any], tiny: Any, loop: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Two engines behind the router, and one engine of two ranks."""
+    folder = folder_of(tiny, tmp_path_factory, "qwen3")
+    model = make_model(ModelConfig(engine="vllm", slots=4, **several), folder)
+
+    async def work() -> None:
+        for version in (0, 1):
+            weights = changed(folder, version)
+            await model.update(weights.named_parameters(), version)
+            answers = await asyncio.gather(*(ask(model, f"{version}/{i}", seed=i) for i in range(8)))
+            assert {answer.version for answer in answers} == {version}
+            assert max(error(weights, answer) for answer in answers) < CLOSE
         await model.close()
 
     loop.run(work())

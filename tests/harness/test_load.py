@@ -185,6 +185,11 @@ class TestRules:
         found = mistakes("model.engine=vllm-server", "model.threads=2", "model.cache_gib=0")
         assert found.keys() >= {"model.urls", "model.threads", "model.cache_gib"}
         assert load("default", [ECHO, "model.engine=vllm", "model.engines=2"]).model.engines == 2
+        assert "only vllm" in mistakes("model.sleep=true")["model.sleep"]
+        assert (
+            "while the trainer trains"
+            in mistakes("model.engine=vllm", "model.sleep=true", "sync.offset=1")["model.sleep"]
+        )
 
     def test_noise_without_warm_up_is_refused(self) -> None:
         assert "no warm-up" in mistakes("warmup.stages=[]", "warmup.noise=0.1")["warmup.noise"]

@@ -19,7 +19,7 @@ from harness.agents.models.loading import context_of, load_pretrained
 from harness.envs.errors import UserError
 
 from ...algorithm.loss import LossFn, combined
-from ...place import Ray
+from ...place import Ray, in_bundle
 from ..batch import Batch, deal
 from ..engine import Scorer, refuse_untrainable, report
 from .rank import Rank
@@ -143,8 +143,14 @@ class _Several:
             )
         self._ray = ray
         env = {"OMP_NUM_THREADS": str(torch.get_num_threads()), "OMP_WAIT_POLICY": "passive"}
-        make = ray.remote(Rank).options(num_cpus=0, num_gpus=1 if gpus else 0, runtime_env={"env_vars": env})
-        self._actors = [make.remote(rank, count, *arguments) for rank in range(count)]
+        # What was set aside for the trainer's ranks, a bundle each, where the run did so (see `gpus.py`).
+        group = ray.util.get_current_placement_group()
+        self._actors = []
+        for rank in range(count):
+            options = {"num_cpus": 0, "num_gpus": 1 if gpus else 0, "runtime_env": {"env_vars": env}}
+            if group is not None:
+                options["scheduling_strategy"] = in_bundle(group, rank)
+            self._actors.append(ray.remote(Rank).options(**options).remote(rank, count, *arguments))
         with tempfile.TemporaryDirectory() as folder:
             alone = sum(node["Alive"] for node in ray.nodes()) == 1
             # A file has no port that others could knock at; over several machines it must be one.

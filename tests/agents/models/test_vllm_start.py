@@ -47,6 +47,12 @@ def test_a_cpu_gets_a_cache_for_its_slots(tmp_path: Path) -> None:
 
 
 @cpu_only
+def test_only_a_gpu_has_memory_to_give_back(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.sleep needs a GPU"):
+        arguments(tmp_path, ModelConfig(engine="vllm", sleep=True), SHAPE, 1000, 0)
+
+
+@cpu_only
 def test_too_little_memory_is_said_before_the_start(tmp_path: Path) -> None:
     free = psutil.virtual_memory().available / GIB
     with pytest.raises(UserError, match=r"too little memory.*model\.cache_gib"):

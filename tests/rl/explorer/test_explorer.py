@@ -97,6 +97,30 @@ def test_without_a_bound_every_batch_is_its_own(
     asyncio.run(scene())
 
 
+def test_the_engine_sleeps_before_its_batch_is_handed_over(plans: Plans, base: Path, tmp_path: Path) -> None:
+    plan = plans("run.steps=3")
+
+    async def scene() -> None:
+        it = Scene(plan, base, tmp_path)
+        (explorer,) = it.explorers
+        whole: list[bool] = []
+
+        class Bed:
+            async def sleep(self) -> None:
+                await asyncio.sleep(0.05)
+                whole.append(explorer._slots.whole(len(whole)))
+
+        explorer._sleeper = Bed()
+        for step in range(3):
+            await it.offer(step)
+            await it.take(step)
+            assert len(whole) > step, "the trainer has the batch, and the engine is awake"
+        await it.end()
+        assert not any(whole)
+
+    asyncio.run(scene())
+
+
 def test_a_bound_of_zero_with_two_explorers_does_not_stall(plans: Plans, base: Path, tmp_path: Path) -> None:
     """C12."""
     plan = plans("sync.staleness=0", "run.steps=3", "explorer.workers=2")
