@@ -63,6 +63,7 @@ def run(base: Path, folder: Path, *engines: str) -> list[Mapping[str, float]]:
     """The metrics of each step, from the warmed-up model on."""
     plan = config("run.place=ray", f"model.path={base}", "warmup.stages=[]", *engines)
     heard: list[Mapping[str, float]] = []
+    folder.mkdir()
 
     async def scene() -> None:
         place, url = open_place("ray"), f"sqlite:///{folder / 'buffer.db'}"
