@@ -11,8 +11,8 @@ The peers need environments of their own, whose Python is given by option or by 
 
 1. `harness eval` as a whole command, ALFWorld by the expert, whose answers take no time to speak of.
 2. `harness eval` of an endpoint that takes 20 ms (or 200) for each answer, 256 episodes in flight: beside the ideal
-   (calls x 20 ms / 256: 12,800 a second), and beside bare clients that send the same requests and read nothing, by
-   the same HTTP code and by aiohttp. Peak memory at 8 times as many episodes.
+   (calls x 20 ms / 256: 12,800 a second), and beside a bare client (aiohttp) that sends the same requests and reads
+   nothing. Peak memory at 8 times as many episodes.
 3. The same sums and the same endpoint by this harness, inspect-ai and verifiers in one run. Overhead is CPU time of the
    evaluating process for a sample, since other work on the machine does not change it; the import of packages is left
    out of all three.
@@ -32,7 +32,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,28 +117,18 @@ def command(root: str, *args: str) -> tuple[dict[str, Any], float, float]:
     return json.loads(sessions.read_text().splitlines()[-1]), seconds, int(done.stderr.split()[-1]) / 1024
 
 
-async def bare(url: str, calls: int, library: str) -> float:
-    """Seconds for as many requests of the same size, by nothing but an HTTP client: harness' own, or aiohttp."""
+async def bare(url: str, calls: int) -> float:
+    """Seconds for as many requests of the same size by aiohttp alone."""
+    import aiohttp
+
     messages = [{"role": "system", "content": "x" * 560}, {"role": "user", "content": "What is 12 + 30?"}]
     body = {"model": "bench", "messages": messages, "temperature": 1.0, "top_p": 1.0, "max_tokens": 64, "seed": 1}
     left = iter(range(calls))
-    if library == "harness":
-        from harness.agents.models.http import Server
+    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
-        server = Server(url, {})
-        close = server.close
-
-        async def ask() -> None:
-            await server.post("/chat/completions", json.dumps(body).encode())
-    else:
-        import aiohttp
-
-        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        close = session.close
-
-        async def ask() -> None:
-            async with session.post(f"{url}/chat/completions", json=body) as response:
-                await response.read()
+    async def ask() -> None:
+        async with session.post(f"{url}/chat/completions", json=body) as response:
+            await response.read()
 
     async def work() -> None:
         for _ in left:
@@ -148,7 +137,7 @@ async def bare(url: str, calls: int, library: str) -> float:
     began = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
     seconds = time.perf_counter() - began
-    await close()
+    await session.close()
     return seconds
 
 
@@ -247,7 +236,7 @@ def waiting(args: argparse.Namespace) -> Ratios:
         with endpoint(latency) as url, tempfile.TemporaryDirectory() as root:
             shown = ("-e", "math", "--split", "valid_unseen", "-m", f"openai:bench@{url}", f"model.slots={IN_FLIGHT}")
             played, _, large = command(root, *shown, "-n", str(calls))
-            alone = asyncio.run(bare(url, calls, "harness"))
+            alone = asyncio.run(bare(url, calls))
             ideal, ms = calls * latency / IN_FLIGHT, round(1000 * latency)
             told = (
                 f"{ms} ms: {calls} calls in {played['seconds']:.2f} s; ideal {ideal:.2f} s; bare client {alone:.2f} s"
@@ -256,10 +245,6 @@ def waiting(args: argparse.Namespace) -> Ratios:
             if latency == LATENCY:
                 _, _, small = command(root, *shown, "-n", str(few))
                 ratios += [("endpoint_vs_bare_client", alone / played["seconds"])]
-                if find_spec("aiohttp"):
-                    other = asyncio.run(bare(url, calls, "aiohttp"))
-                    told += f", by aiohttp {other:.2f} s"
-                    ratios += [("endpoint_vs_bare_aiohttp", other / played["seconds"])]
                 told += f"; peak memory {small:.0f} MiB at {few} episodes, {large:.0f} MiB at {calls}"
                 ratios += [("memory_vs_8_times_the_episodes", small / large)]
             print(told)

@@ -16,6 +16,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,25 +105,31 @@ async def warmed_up(place: Place, folder: Path) -> Path:
     return folder / WARMUP
 
 
-async def measure(mode: str, plan: RunConfig, place: Place, base: Path, folder: Path) -> Measured:
-    """Run one mode to its end, and measure between the burn-in and the last step but one."""
+class Enough(Exception):
+    """The steps on the clock are over."""
+
+
+async def measure(mode: str, plan: RunConfig, steps: int, place: Place, base: Path, folder: Path) -> Measured:
+    """Run one mode, and measure `steps` training steps after the burn-in. The run is longer, so that explorers that are
+    ahead have as much to do at the end of the clock as at its beginning."""
     url, found = (
         f"sqlite:///{folder / 'buffer.db'}",
         Measured(mode, max(2, plan.sync.interval)),
     )
     trainer = place.put(Trainer, plan, base, folder / "checkpoints", url)
-    last = plan.run.steps - 1  # the very last step saves a checkpoint
 
     def report(version: int, metrics: Mapping[str, float]) -> None:
         now = time.perf_counter()
         if version == found.burn_in:
             found.began = now
-        elif found.burn_in < version <= last:
+        elif version > found.burn_in:
             found.steps, found.seconds = found.steps + 1, now - found.began
             found.lags.append(metrics["lag_mean"])
             if metrics.get("steps"):
                 found.acted.append(1 - metrics["invalid"] / (metrics["steps"] * metrics["episodes"]))
             found.trained.append((found.seconds - metrics["train_seconds"], metrics["train_seconds"]))
+            if found.steps == steps:
+                raise Enough
 
     loop = Loop(
         plan=plan, folder=base, place=place, trainer=trainer, buffer_url=url, outlet=folder / "weights", report=report
@@ -136,13 +143,14 @@ async def measure(mode: str, plan: RunConfig, place: Place, base: Path, folder: 
                 continue
             activity = await loop.explorers[0].call("activity")
             now = time.perf_counter()
-            if found.began and found.steps < last - found.burn_in:
+            if found.began and found.steps < steps:
                 found.explored.append((now - found.began, min(1.0, (activity["cpu_seconds"] - before) / (now - at))))
             before, at = activity["cpu_seconds"], now
 
     looking = asyncio.create_task(look())
     try:
-        await loop.run(await trainer.call("resume"))
+        with suppress(Enough):
+            await loop.run(await trainer.call("resume"))
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
@@ -178,7 +186,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer steps, waits of a fifth")
     parser.add_argument("--out", type=Path, default=Path("modes.png"))
-    parser.add_argument("--steps", type=int, help="training steps on the clock")
+    parser.add_argument(
+        "--steps", type=int, help="training steps on the clock; a multiple of 10 is the same part of every mode's cycle"
+    )
     parser.add_argument("--only", help="one workload")
     args = parser.parse_args()
     steps = args.steps or (10 if args.quick else 20)
@@ -198,8 +208,8 @@ def main() -> None:
             for mode, sync in MODES.items():
                 folder = Path(name) / workload / mode
                 folder.mkdir(parents=True)
-                plan = plan_of(sync, max(2, sync["interval"]) + steps + 1, options)
-                m = asyncio.run(measure(mode, plan, place, base, folder))
+                plan = plan_of(sync, steps + 100, options)
+                m = asyncio.run(measure(mode, plan, steps, place, base, folder))
                 measured.setdefault(workload, []).append(m)
                 lag, acted = (sum(numbers) / max(1, len(numbers)) for numbers in (m.lags, m.acted))
                 idle = f"{m.explorer_idle:15.0%}{m.trainer_idle:14.0%}"

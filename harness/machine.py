@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import __version__
 
-PACKAGES = ("torch", "transformers", "ray", "gymnasium", "pydantic", "sqlalchemy", "math-verify", "httptools", "numpy")
+PACKAGES = ("torch", "transformers", "ray", "gymnasium", "pydantic", "sqlalchemy", "math-verify", "aiohttp", "numpy")
 
 
 def installed(package: str) -> str | None:

@@ -209,7 +209,7 @@ class RandomPlayer:
     def __init__(self, world: type[TextEnv], tasks: Iterable[Task]) -> None:
         self._world = world
         self._tasks = {task.key: task for task in tasks}
-        self._playing: dict[str, tuple[TextEnv, Mapping[str, Any]]] = {}
+        self._playing: dict[str, tuple[TextEnv, str]] = {}  # with what was said last
 
     def __call__(self, prompt: Prompt, sampling: Sampling, session: str) -> str:
         from harness.agents.parse import write
@@ -220,9 +220,10 @@ class RandomPlayer:
             world = self._world()
             info: Mapping[str, Any] = world.reset(seed=task.seed, options={"task": task})[1]
         else:
-            world, info = self._playing[session]
+            world, said = self._playing[session]
+            info = world.step(said)[4]  # only now: what follows an episode's last action is nobody's
         _, action = Novice(self._world, str(sampling.seed)).act("", info)
-        self._playing[session] = world, world.step(action)[4]
+        self._playing[session] = world, action
         return write("", action)
 
     def release(self, session: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from harness.envs.errors import UnknownName, UserError
-from harness.rl.config import own_groups
+from harness.rl.config import ADVANTAGE, UTILITIES, own_groups
 
 from .bounds import out_of_bounds, value
 from .config import RunConfig
@@ -80,8 +80,6 @@ def _algorithm(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
 
 
 def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
-    from harness.rl.buffer.sampling import ADVANTAGE, UTILITIES
-
     buffer, groups, every = config.buffer, config.explorer.groups, config.trainer.checkpoint_every
     own = ":" in buffer.strategy
     if buffer.strategy not in ("fifo", "priority") and not own:

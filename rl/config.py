@@ -37,6 +37,8 @@ class ExplorerConfig:
     workers: int = 1
     """Explorers side by side, each a process with an engine of its own unless run.place is inline. With 0 nobody plays,
     and `buffer.sources` are all that is trained on."""
+    rewards: Literal["world", "later"] = "world"
+    """later: the world's own are left out; experiences wait for rewards that come by key, by `harness rewards`."""
     oversample: float = 1.0
     """Groups started for each group that a batch needs. Above 1 the first complete ones make the batch, and the rest
     is given up and counted: no batch waits for its slowest tasks."""
@@ -51,6 +53,14 @@ class SourceConfig:
     """As `buffer.url`; it is only read from."""
     share: float
     """Of a batch's groups, rounded to whole ones; 1 trains on nothing else."""
+
+
+USES = "uses"
+"""Utility that the store knows by itself: how many steps have used the group."""
+ADVANTAGE = "advantage"
+"""Utility that the trainer sets when it has trained on a group: mean absolute advantage over its sequences."""
+UTILITIES = ("reward_mean", "reward_std", "version", "length", USES, ADVANTAGE)
+"""What `buffer.weights` may weigh."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

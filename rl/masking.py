@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -54,6 +55,14 @@ def group_of(group: str, trajectories: Sequence[Trajectory]) -> ExperienceGroup:
         experiences=tuple(chain.from_iterable(experiences(t, group) for t in ordered if t.trainable)),
         dropped=dict(Counter(t.outcome.value for t in ordered if not t.trainable)),
     )
+
+
+def unjudged(group: ExperienceGroup, trajectories: Sequence[Trajectory]) -> ExperienceGroup:
+    """The group without its rewards, which others will give; the lineage of each experience holds the `actions` of its
+    attempt, so that they can."""
+    actions = {t.attempt: [turn.action for turn in t.turns] for t in trajectories}
+    waiting = (replace(e, reward=None, lineage={**e.lineage, "actions": actions[e.attempt]}) for e in group.experiences)
+    return replace(group, experiences=tuple(waiting))
 
 
 def _streams(turns: Sequence[Turn]) -> list[list[Turn]]:

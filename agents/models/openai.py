@@ -2,7 +2,8 @@
 
 Without a tokenizer it is a text endpoint: chat completions, nothing to train on. With one, the server must be vLLM (or
 answer as it does): the prompt goes as token ids to the completions endpoint, and sampled ids and logprobs come back.
-Invariant: the API key comes from the environment and appears in no message.
+Plain HTTP by aiohttp: the official client spends several milliseconds of CPU a call once hundreds are in flight (see
+benchmarks/eval.py). Invariant: the API key comes from the environment and appears in no message.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import json
 import os
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
 
 from harness.envs.errors import UserError
 
 from ..types import Completion
 from .base import ContextFull, ModelError, Prompt, Sampling
-from .http import Server
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -53,7 +57,7 @@ class OpenAIModel:
             raise UserError(f"no API key: set the environment variable {KEY}, or give the base_url of your own server.")
         self._own = base_url is not None
         self._where = (base_url or HOME).rstrip("/")
-        self._server = Server(self._where, {"Authorization": f"Bearer {self._key}"} if self._key else {})
+        self._session: aiohttp.ClientSession | None = None
         # An answer ends with the token that completed its stop string, and its text says so too.
         self._extra: dict[str, Any] = {"return_token_ids": True, "include_stop_str_in_output": True}
 
@@ -64,7 +68,9 @@ class OpenAIModel:
         """The server manages its own cache."""
 
     async def close(self) -> None:
-        await self._server.close()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
     async def _text(self, prompt: Prompt, sampling: Sampling) -> Completion:
         body: dict[str, Any] = {
@@ -120,16 +126,27 @@ class OpenAIModel:
 
     async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send, and give the answer's JSON object. Raises ModelError, ContextFull."""
+        if self._session is None:
+            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # how many are in flight is the player's business
+                timeout=aiohttp.ClientTimeout(total=None),
+                headers=headers,
+                proxy=_proxy(self._where),  # looked up once: `trust_env` does it in a thread at every call
+            )
         try:
-            status, raw = await self._server.post(path, json.dumps(body).encode())
-        except OSError as error:
+            async with self._session.post(self._where + path, json=body) as response:
+                raw = await response.read()
+        except TimeoutError as error:
+            raise ModelError(f"{self._where} did not answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
             why = self._line(str(error) or type(error).__name__)
             raise ModelError(f"cannot reach {self._where}: {why}") from error
-        if status >= 300:
+        if response.status >= 400:
             said = self._line(_complaint(raw))
-            if status in (400, 413, 422) and any(sign in said.lower() for sign in _TOO_LONG):
+            if response.status in (400, 413, 422) and any(sign in said.lower() for sign in _TOO_LONG):
                 raise ContextFull(said)
-            raise ModelError(f"{self._where} answered {status}: {said}")
+            raise ModelError(f"{self._where} answered {response.status}: {said}")
         try:
             answer = json.loads(raw)
         except ValueError:
@@ -148,6 +165,12 @@ class OpenAIModel:
         """One line of at most 300 characters, without the key."""
         shown = text.replace(self._key, "***") if self._key else text
         return " ".join(shown.split())[:300]
+
+
+def _proxy(url: str) -> str | None:
+    """Proxy that the environment names for `url` (HTTPS_PROXY, NO_PROXY and so on)."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def _whole(text: str) -> str:

@@ -114,7 +114,7 @@ class _Experts:
 
     def __init__(self, world: type[TextEnv], tasks: Mapping[str, Task], say: Callable[[str, str], str]) -> None:
         self._world, self._tasks, self._say = world, tasks, say
-        self._playing: dict[str, tuple[TextEnv, Expert, str, dict[str, Any]]] = {}
+        self._playing: dict[str, tuple[TextEnv, Expert, str]] = {}  # with what was done last
 
     def __call__(self, prompt: Prompt, sampling: Sampling, session: str) -> str:
         if session not in self._playing:
@@ -127,10 +127,10 @@ class _Experts:
             if expert is None:
                 raise UserError(f"the world '{self._world.world.id}' has no expert.")
         else:
-            world, expert, observation, info = self._playing[session]
+            world, expert, done = self._playing[session]
+            observation, _, _, _, info = world.step(done)  # only now: nobody sees what follows the last action
         thought, action = expert.act(observation, info)
-        observation, _, _, _, info = world.step(action)
-        self._playing[session] = world, expert, observation, info
+        self._playing[session] = world, expert, action
         return self._say(thought, action)
 
     def release(self, session: str) -> None:

@@ -215,7 +215,8 @@ def _game(facts: dict[str, list[list[str]]], goal: str, sentence: str, plan: tup
             can[entity].add(ability)
     inside: dict[str, list[str]] = defaultdict(list)
     for inner, outer in sorted(facts["inreceptacleobject"]):
-        inside[outer].append(names[inner])
+        if inner != outer:  # 21 games have a pan or a mug in itself, which TextWorld does not tell
+            inside[outer].append(names[inner])
     vessels = {row[0] for row in facts["isreceptacleobject"]}
     item_ids = sorted({row[0] for name in ("objecttype", "inreceptacle", "objectatlocation") for row in facts[name]})
     items = tuple(

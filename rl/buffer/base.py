@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ..experience import ExperienceGroup
+from ..experience import Experience, ExperienceGroup
 
 WAITING, READY, LEASED, TRAINED, STALE, EXPIRED = "waiting", "ready", "leased", "trained", "stale", "expired"
 STATES = (WAITING, READY, LEASED, TRAINED, STALE, EXPIRED)
@@ -85,6 +85,9 @@ class Buffer(Protocol):
         True where it is `value` from here on (also when told twice); False where there is no such experience, it has
         another reward, or its time is over. Raises ValueError for what is not finite.
         """
+
+    def awaited(self, count: int) -> list[Experience]:
+        """Of the experiences whose reward is still to come, those of the `count` groups that wait longest."""
 
     def expire(self) -> int:
         """Drop the attempts whose reward is overdue and count them; the rest of their groups becomes ready. `take`

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..experience import ExperienceGroup
+from ..experience import Experience, ExperienceGroup
 from .base import REWARD_EXPIRED
 
 Rewards = Mapping[str, tuple[int, float | None]]
@@ -40,6 +40,11 @@ def enough(rewards: Rewards, share: float) -> bool:
     """At least `share` (0 to 1) of the attempts have their reward."""
     attempts = len({attempt for attempt, _ in rewards.values()})
     return attempts - missing(rewards) >= math.ceil(share * attempts - 1e-9)
+
+
+def unrewarded(group: ExperienceGroup, rewards: Rewards) -> list[Experience]:
+    """Those whose reward is still to come."""
+    return [e for e in group.experiences if e.key in rewards and rewards[e.key][1] is None]
 
 
 def settled(group: ExperienceGroup, rewards: Rewards) -> ExperienceGroup:

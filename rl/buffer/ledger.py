@@ -261,6 +261,10 @@ class Ledger:
             head.state = READY
         return True
 
+    def awaited(self, terms: Terms, count: int) -> Taken:
+        waiting = heapq.nsmallest(count, (h for h in self._queue.values() if h.open), lambda h: h.number)
+        return self.read(terms, [h.name for h in waiting])
+
     def expire(self, terms: Terms, now: float) -> int:
         lost = 0
         for head in list(self._overdue(terms, now)):

@@ -19,9 +19,9 @@ from weakref import WeakValueDictionary
 from harness.envs.errors import UserError
 
 from ..config import BufferConfig
-from ..experience import ExperienceGroup
+from ..experience import Experience, ExperienceGroup
 from .base import by_name
-from .lagged import finite, settled
+from .lagged import finite, settled, unrewarded
 from .ledger import Head, Ledger, Taken, Terms
 from .schema import decode, encode
 
@@ -88,6 +88,11 @@ class BooksBuffer:
 
     def reward(self, key: str, value: float) -> bool:
         return bool(self._change("reward", key, finite(value)))
+
+    def awaited(self, count: int) -> list[Experience]:
+        taken: Taken = self._look("awaited", count)
+        bodies = self._books.bodies([body for _, body, _, _ in taken])
+        return [e for b, (_, _, _, r) in zip(bodies, taken, strict=True) for e in unrewarded(decode(b), r)]
 
     def expire(self) -> int:
         return int(self._change("expire", time.time()))

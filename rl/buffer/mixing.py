@@ -13,7 +13,7 @@ from dataclasses import replace
 from harness.envs.errors import UserError
 
 from ..config import portion
-from ..experience import ExperienceGroup
+from ..experience import Experience, ExperienceGroup
 from .base import Buffer
 
 
@@ -57,6 +57,9 @@ class Wrapped:
 
     def reward(self, key: str, value: float) -> bool:
         return self.buffer.reward(key, value)
+
+    def awaited(self, count: int) -> list[Experience]:
+        return self.buffer.awaited(count)
 
     def expire(self) -> int:
         return self.buffer.expire()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-OPENING = 10.0
+OPENING = 30.0
 """Seconds that a server may take to answer the first time, when its address may be wrong."""
 RUNNING = 300.0
 """Seconds that it may be gone in the middle of a run."""

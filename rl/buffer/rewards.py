@@ -1,5 +1,8 @@
 """Rewards over HTTP, for graders that answer later: people, slow programs, services.
 
+    GET /rewards    Authorization: Bearer TOKEN
+    200 [{"key": "17#3.0", "task": "echo/train/5", "actions": ["say stone"]}, ...]
+
     POST /rewards   Authorization: Bearer TOKEN
     {"key": "17#3.0", "reward": 0.5}    or a list of such
     200 {"set": ["17#3.0"], "refused": []}
@@ -28,6 +31,8 @@ from .lagged import finite
 VARIABLE = "HARNESS_REWARDS_TOKEN"
 MOST_BYTES = 1_000_000
 """Of one request."""
+MOST_GROUPS = 100
+"""Of which one answer tells."""
 _SECONDS = 10.0
 """A client that sends nothing for so long is hung up on."""
 
@@ -74,11 +79,20 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = _SECONDS
 
+    def do_GET(self) -> None:
+        if not self._welcome():
+            return None
+        try:
+            found = self.server.buffer.awaited(MOST_GROUPS)
+        except UserError as error:
+            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(error)})
+        awaited = ({"key": e.key, "task": e.task_key, "actions": e.lineage.get("actions")} for e in found)
+        self._answer(HTTPStatus.OK, list(awaited))
+        return None
+
     def do_POST(self) -> None:
-        if not self._authorized():
-            return self._answer(HTTPStatus.UNAUTHORIZED, {"error": "send the header `Authorization: Bearer TOKEN`"})
-        if self.path != "/rewards":
-            return self._answer(HTTPStatus.NOT_FOUND, {"error": "post to /rewards"})
+        if not self._welcome():
+            return None
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             return self._answer(HTTPStatus.LENGTH_REQUIRED, {"error": "send a Content-Length"})
@@ -98,11 +112,21 @@ class _Handler(BaseHTTPRequestHandler):
             HTTPStatus.OK, {"set": [k for k, ok in done if ok], "refused": [k for k, ok in done if not ok]}
         )
 
+    def _welcome(self) -> bool:
+        """Whether it is for us, from whom it should be; answers where not."""
+        if not self._authorized():
+            self._answer(HTTPStatus.UNAUTHORIZED, {"error": "send the header `Authorization: Bearer TOKEN`"})
+        elif self.path != "/rewards":
+            self._answer(HTTPStatus.NOT_FOUND, {"error": "get or post /rewards"})
+        else:
+            return True
+        return False
+
     def _authorized(self) -> bool:
         given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         return hmac.compare_digest(given, f"Bearer {self.server.token}".encode())
 
-    def _answer(self, status: HTTPStatus, body: dict[str, Any]) -> None:
+    def _answer(self, status: HTTPStatus, body: Any) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -10,15 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..config import BufferConfig
+from ..config import USES, BufferConfig
 from ..experience import ExperienceGroup
-
-USES = "uses"
-"""Utility that the store knows by itself: how many steps have used the group."""
-ADVANTAGE = "advantage"
-"""Utility that the trainer sets when it has trained on a group: mean absolute advantage over its sequences."""
-UTILITIES = ("reward_mean", "reward_std", "version", "length", USES, ADVANTAGE)
-"""What `buffer.weights` may weigh."""
 
 
 def weights_of(config: BufferConfig) -> dict[str, float]:

@@ -21,11 +21,11 @@ from sqlalchemy.engine import Connection
 from harness.envs.errors import UserError
 
 from ..config import BufferConfig
-from ..experience import ExperienceGroup
+from ..experience import Experience, ExperienceGroup
 from .arrivals import arrive, expire
 from .base import EXPIRED, READY, STALE, STATES, WAITING, BufferFull, by_name
 from .database import open_database, transaction
-from .lagged import enough, finite, rewards_of, settled
+from .lagged import Rewards, enough, finite, rewards_of, settled, unrewarded
 from .leases import Leases
 from .patience import OPENING, RUNNING
 from .sampling import priority, utilities_of
@@ -168,8 +168,13 @@ class SqlBuffer:
     def _decoded(
         self, db: Connection, bodies: sa.Select[Any], lagged: sa.Select[Any], which: dict[str, Any]
     ) -> list[ExperienceGroup]:
+        return [settled(group, rewards) for group, rewards in self._groups(db, bodies, lagged, which)]
+
+    def _groups(
+        self, db: Connection, bodies: sa.Select[Any], lagged: sa.Select[Any], which: dict[str, Any]
+    ) -> Iterator[tuple[ExperienceGroup, Rewards]]:
+        """As they were put, and their rewards."""
         rewards: defaultdict[int, dict[str, tuple[int, float | None]]] = defaultdict(dict)
-        groups = []
         for id_, key, attempt, reward in db.execute(lagged, which):
             rewards[id_][key] = (attempt, reward)
         for id_, name, size, data in db.execute(bodies, which, execution_options={"yield_per": 50}):
@@ -179,8 +184,7 @@ class SqlBuffer:
                 raise self._damaged(f"group '{name}' is damaged: {e}") from e
             if (group.group, len(group.experiences)) != (name, size):
                 raise self._damaged(f"group '{name}' is damaged: it is another one")
-            groups.append(settled(group, rewards[id_]))
-        return groups
+            yield group, rewards[id_]
 
     def _damaged(self, what: str) -> UserError:
         return UserError(
@@ -202,6 +206,17 @@ class SqlBuffer:
     @transaction()
     def reward(self, db: Connection, key: str, value: float) -> bool:
         return arrive(db, key, finite(value), self._config.reward_share)
+
+    @transaction(write=False)
+    def awaited(self, db: Connection, count: int) -> list[Experience]:
+        waiting = sa.and_(GROUPS.c.open, GROUPS.c.state.in_((WAITING, READY)))
+        oldest = sa.select(GROUPS.c.id).where(waiting).order_by(GROUPS.c.id).limit(count)
+        found = []
+        for group, rewards in self._groups(
+            db, WHOLE.where(GROUPS.c.id.in_(oldest)), LAGGED.where(REWARDS.c.group_id.in_(oldest)), {}
+        ):
+            found += unrewarded(group, rewards)
+        return found
 
     @transaction()
     def expire(self, db: Connection) -> int:

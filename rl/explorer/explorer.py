@@ -37,7 +37,7 @@ from ..buffer.base import BufferFull
 from ..buffer.registry import open_buffer
 from ..config import Plan, own_groups
 from ..experience import ExperienceGroup
-from ..masking import group_of
+from ..masking import group_of, unjudged
 from ..sync.synchronizer import Synchronizer
 from ..sync.weights import fingerprint
 from .curriculum import task_at
@@ -85,7 +85,7 @@ class Explorer:
         """Fingerprint of what its ids mean."""
         self._buffer = open_buffer(buffer_url, plan.buffer, staleness=plan.sync.staleness)
         world = world_class(plan.env.name)
-        self._success = world.world.success
+        self._success = world.world.success if plan.explorer.rewards == "world" else None
         self._tasks = world.tasks(plan.env.split, **plan.env.options)
         hosts = HostPool(
             plan.env.name,
@@ -212,10 +212,12 @@ class Explorer:
         flight.landed.append(trajectory)
         if len(flight.landed) == self._plan.explorer.group_size:
             self._flights.discard(flight)
-            group = group_of(self._slots.name(flight.slot), flight.landed)
+            group = self._marked(group_of(self._slots.name(flight.slot), flight.landed))
+            if self._plan.explorer.rewards == "later":
+                group = unjudged(group, flight.landed)
             if self._sleeper is not None and not self._flying:
                 await self._sleeper.sleep()  # first, so that the trainer finds the device free
-            self._waiting.append((flight.slot, self._marked(group)))
+            self._waiting.append((flight.slot, group))
             self._hand_over()
 
     async def _tend(self) -> None:
@@ -271,11 +273,12 @@ class Explorer:
         )
 
 
-def _sums(trajectory: Trajectory, success: float) -> dict[str, float]:
+def _sums(trajectory: Trajectory, success: float | None) -> dict[str, float]:
+    """success: the reward from which on an attempt counts as one; None where others judge it later."""
     sums = {name: float(value) for name, value in trajectory.metrics.items()}
     sums["episodes"] = 1.0
     sums[f"outcome/{trajectory.outcome}"] = 1.0
-    if trajectory.scored:
+    if trajectory.scored and success is not None:
         sums["scored"] = 1.0
         sums["reward"] = trajectory.reward
         sums["success"] = float(trajectory.reward >= success)

@@ -23,7 +23,7 @@ from harness.envs.registry import world_class
 from ..algorithm import presets
 from ..algorithm.advantage import Advantages, with_advantages
 from ..buffer.registry import open_buffer
-from ..buffer.sampling import ADVANTAGE
+from ..config import ADVANTAGE
 from ..experience import Experience, ExperienceGroup
 from . import batch
 from .learner import Learner
@@ -70,10 +70,10 @@ class Trainer(Learner):
         fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]
         metrics["stale_in_training"] = float(sum(map(len, used)) - sum(map(len, fresh)))
         metrics |= self._update([experiences for experiences in fresh if experiences], step)
-        if self._plan.model.sleep:
-            torch.cuda.empty_cache()  # for the engine that wakes on the same device
         if self._plan.buffer.strategy != "fifo":
             self._buffer.update_priorities({j.group.group: {ADVANTAGE: _size(j)} for j in judged})
+        if self._plan.model.sleep:
+            torch.cuda.empty_cache()  # for the engine that wakes on the same device
         self._buffer.acknowledge(step)
         self.version, self.journal = step + 1, chained(self.journal, groups)
         metrics["train_seconds"] = time.perf_counter() - began

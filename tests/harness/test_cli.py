@@ -17,7 +17,7 @@ import pytest
 from harness import __version__
 from harness.cli import main
 
-HEAVY = ("torch", "transformers", "ray", "vllm", "verl", "pandas", "matplotlib", "sqlalchemy", "httptools", "scipy")
+HEAVY = ("torch", "transformers", "ray", "vllm", "verl", "pandas", "matplotlib", "sqlalchemy", "aiohttp", "scipy")
 
 
 def harness(*args: str, stdin: str = "", cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:

@@ -87,6 +87,14 @@ def test_a_small_game_is_read_whole() -> None:
     assert episode.won
 
 
+def test_what_is_in_itself_is_not_told() -> None:
+    itself = " (inReceptacleObject Mug_bar__plus_09 Mug_bar__plus_09)"
+    episode = Episode(official.parse(write(INIT + itself), PATH))
+    for command in ("go to sinkbasin 1", "take mug 1 from sinkbasin 1"):
+        episode.step(command)
+    assert episode.step("examine mug 1") == "This is a normal mug 1. In it, you see nothing."
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
