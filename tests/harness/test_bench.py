@@ -135,7 +135,7 @@ def test_compare_leaves_transcripts_a_picture_and_a_file(console: Console, tmp_p
     text = text_of(console)
     assert "expert is better than apples by" in text
     assert "exact McNemar test" in text
-    assert "where they differ" in text
+    assert "where expert and apples differ" in text
     told = json.loads((tmp_path / "c" / "compare.json").read_text())
     differing = told["contrasts"][0]["differing"]
     assert differing

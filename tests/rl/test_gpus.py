@@ -73,6 +73,7 @@ def ray_with_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import ray
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ray.shutdown()  # that of the buffers' tests lasts as long as the session
     ray.init(num_cpus=1, num_gpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
