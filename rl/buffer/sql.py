@@ -55,7 +55,6 @@ class SqlBuffer:
         """
         self._config = config
         self._leases = Leases(config, staleness)
-        self._hungry = True  # the last take gave nothing: the next one looks before it locks
         self.database = open_database(url, lock_seconds)
         self.database.patience = min(OPENING, patience)
         try:
@@ -132,10 +131,7 @@ class SqlBuffer:
         return {name for query in queries for name in db.scalars(query)}
 
     def take(self, step: int, count: int, version: int) -> list[ExperienceGroup] | None:
-        if self._hungry and not self._promising(step, count):
-            return None
-        self._hungry = not self._take(step, count, version)
-        if self._hungry:
+        if not self._promising(step, count) or not self._take(step, count, version):
             return None
         return sorted(self._taken(step), key=by_name)
 
