@@ -78,6 +78,7 @@ POSITIVE = (
     "limits.step_seconds",
     "limits.call_seconds",
     "algorithm.beta",
+    "sync.transfer_seconds",
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )
