@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
 
 from harness.agents.models.base import Policy
-from harness.rl.place import Handle
-from harness.rl.sync.group import Inlet, Link, Outlets
+from harness.rl.sync.group import Inlet, Link
 
-
-class Trainer:
-    """A handle on outlets whose methods run side by side, as an actor's do."""
-
-    def __init__(self) -> None:
-        self.outlets = Outlets()
-
-    async def call(self, method: str, *args: Any) -> Any:
-        host = ("127.0.0.1",) if method == "listen" else ()
-        return await asyncio.to_thread(getattr(self.outlets, method), *args[:1], *host, *args[1:])
-
-    def keep(self, version: int, oldest: int) -> None:
-        self.outlets.keep(version, [("w", torch.full((3,), float(version)))], oldest, "cpu")
+from .near import Near
 
 
 class Model:
@@ -40,24 +27,27 @@ class Model:
         self.held = version, float(weight[0])
 
 
-def ends(trainer: Trainer, explorer: int, seconds: float = 20.0) -> tuple[Model, Inlet, Link]:
+def keep(trainer: Near, version: int, oldest: int) -> None:
+    trainer.outlets.keep(version, [("w", torch.full((3,), float(version)))], oldest, "cpu")
+
+
+def ends(trainer: Near, explorer: int, seconds: float = 20.0) -> tuple[Model, Inlet, Link]:
     model = Model()
-    link = Link(trainer=cast("Handle", trainer), explorer=explorer, device="cpu", seconds=seconds)
-    return model, Inlet(cast("Policy", model)), link
+    return model, Inlet(cast("Policy", model)), trainer.link(explorer, seconds)
 
 
 def test_explorers_get_what_they_ask_for_or_the_next() -> None:
     async def scene() -> None:
-        trainer = Trainer()
-        trainer.keep(0, 0)
-        trainer.keep(2, 0)
+        trainer = Near()
+        keep(trainer, 0, 0)
+        keep(trainer, 2, 0)
         (model, inlet, link), (other, others, its) = ends(trainer, 0), ends(trainer, 1)
         assert await asyncio.gather(inlet.pull(link, 0), others.pull(its, 2)) == [0, 2]
         assert (model.held, other.held) == ((0, 0.0), (2, 2.0))
-        trainer.keep(3, 3)
+        keep(trainer, 3, 3)
         assert await inlet.pull(link, 2) == 3, "2 is over"
         assert model.held == (3, 3.0)
-        trainer.keep(1, 0)
+        keep(trainer, 1, 0)
         assert await inlet.pull(link, 0) == 1, "a trainer that went back has not made 3 yet"
 
     asyncio.run(scene())
@@ -65,8 +55,8 @@ def test_explorers_get_what_they_ask_for_or_the_next() -> None:
 
 def test_one_that_does_not_come_holds_up_nobody() -> None:
     async def scene() -> None:
-        trainer = Trainer()
-        trainer.keep(0, 0)
+        trainer = Near()
+        keep(trainer, 0, 0)
         _, inlet, link = ends(trainer, 0)
         _, _, absent = ends(trainer, 1, seconds=1.0)
         await absent.listen(2)
@@ -81,8 +71,8 @@ def test_one_that_does_not_come_holds_up_nobody() -> None:
 
 def test_an_explorer_that_died_gets_a_new_group() -> None:
     async def scene() -> None:
-        trainer = Trainer()
-        trainer.keep(0, 0)
+        trainer = Near()
+        keep(trainer, 0, 0)
         for _ in range(2):
             model, inlet, link = ends(trainer, 0)
             await inlet.pull(link, 0)
