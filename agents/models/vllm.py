@@ -154,7 +154,7 @@ class VllmModel:
                     self._bury(engine)
 
     async def close(self) -> None:
-        engine, self._engine, self._fresh = self._engine or self._fresh, None, None
+        engine, self._engine, self._joined, self._fresh = self._engine or self._fresh, None, None, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
         if self._weights is not None:
@@ -286,7 +286,7 @@ class VllmModel:
 
     def _bury(self, engine: Any) -> None:
         if self._engine is engine:
-            self._engine, self._asleep = None, False
+            self._engine, self._joined, self._asleep = None, None, False
             engine.shutdown()
 
     def _start(self) -> Any:
