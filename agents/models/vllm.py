@@ -172,37 +172,29 @@ class VllmModel:
             self.version = version
 
     async def _pull(self, engine: Any, version: int) -> int:
+        from .vllm_group import receive
+
         if (sender := self._sender) is None:
             raise RuntimeError("nobody to pull weights from")
         try:
+            meeting, self._joined = await self._meeting(engine, sender), None
             async with self._paused(engine):
-                sent = await exchange(
-                    sender, version, self._receive(engine, sender, await self._meeting(engine, sender))
-                )
+                sent = await exchange(sender, version, receive(engine, meeting))
                 await engine.reset_prefix_cache(reset_running_requests=True)
                 self.version = sent
         except Exception as error:  # vLLM tells what its workers raised by a bare Exception: a boundary
             self._bury(engine)
             raise ConnectionError(f"'{self.name}' did not get version {version}: {cause(self._log, error)}") from error
+        self._joined = engine
         return sent
 
     async def _meeting(self, engine: Any, sender: Sender) -> dict[str, Any] | None:
         """Where the engine's workers are to meet the sender; None where they have."""
         if self._joined is engine:
             return None
-        self._joined, size = None, 1 + self._config.tensor_parallel
+        size = 1 + self._config.tensor_parallel
         host, port = await sender.listen(size)
         return {"host": host, "port": port, "size": size, "device": sender.device, "seconds": sender.seconds}
-
-    async def _receive(self, engine: Any, sender: Sender, meeting: dict[str, Any] | None) -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
-
-        if meeting is not None:
-            await engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info=meeting))
-            self._joined = engine
-        await engine.start_weight_update()
-        await engine.update_weights(WeightTransferUpdateRequest(update_info={}))
-        await engine.finish_weight_update()
 
     @asynccontextmanager
     async def _paused(self, engine: Any) -> AsyncIterator[None]:

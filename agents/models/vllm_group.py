@@ -1,12 +1,14 @@
 """What lets vLLM's own interface for weight transfer (`init_weight_transfer_engine`, `start_weight_update`,
 `update_weights`, `finish_weight_update`) take weights from a process group of ours: NCCL on GPUs, gloo on a CPU.
 
-Runs inside vLLM's workers; importing it makes the back end known there, so vLLM is given its `Weights` by name. Knows
-vLLM; not who sends. Invariant: as of `vllm_worker.py`; each rank of an engine receives every weight and keeps its part.
+Its classes run inside vLLM's workers; importing it makes the back end known there, so vLLM is given `Weights` by name.
+Knows vLLM; not who sends. Invariant: as of `vllm_worker.py`; each rank of an engine receives all weights and keeps its
+part of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,9 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
+    WeightTransferInitRequest,
     WeightTransferUpdateInfo,
+    WeightTransferUpdateRequest,
 )
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
@@ -75,6 +79,16 @@ class GroupEngine(WeightTransferEngine[Meeting, Nothing]):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         self._group = None
+
+
+async def receive(engine: Any, meeting: Mapping[str, Any] | None) -> None:
+    """Have an `AsyncLLM` take the weights that are sent to its workers' group, which meets first where it is told to.
+    Raises what vLLM makes of a worker's error."""
+    if meeting is not None:
+        await engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info=dict(meeting)))
+    await engine.start_weight_update()
+    await engine.update_weights(WeightTransferUpdateRequest(update_info={}))
+    await engine.finish_weight_update()
 
 
 WeightTransferEngineFactory.register_engine(BACKEND, GroupEngine)

@@ -19,6 +19,6 @@ class Near:
         host = ("127.0.0.1",) if method == "listen" else ()
         return await asyncio.to_thread(getattr(self.outlets, method), *args[:1], *host, *args[1:])
 
-    def link(self, explorer: int = 0, seconds: float = 60.0) -> Link:
+    def link(self, explorer: int = 0, seconds: float = 60.0, device: str = "cpu") -> Link:
         """What an explorer is given."""
-        return Link(trainer=cast("Handle", self), explorer=explorer, device="cpu", seconds=seconds)
+        return Link(trainer=cast("Handle", self), explorer=explorer, device=device, seconds=seconds)
