@@ -326,6 +326,22 @@ def test_a_snapshot_is_not_touched_by_later_steps(make: Make, fill: Callable[...
     assert not same(taken, trainer.snapshot())
 
 
+def test_what_is_kept_for_explorers_that_pull_is_in_the_checkpoint(make: Make, fill: Callable[..., None]) -> None:
+    trainer = make()
+    trainer.keep(0, "cpu")
+    first = trainer.snapshot()
+    fill(0, [1.0, 0.0, 0.5])
+    trainer.train(0)
+    trainer.keep(0, "cpu")
+    assert same(dict(trainer._outlets.kept(0)), first)
+    assert same(dict(trainer._outlets.kept(1)), trainer.snapshot())
+    trainer.save(1, [0])
+    other = make()
+    assert (other.resume(), other.older()) == (1, [0])
+    other.keep(0, "cpu", 0)
+    assert same(dict(other._outlets.kept(0)), first)
+
+
 def test_kl_holds_on_to_the_model_of_the_beginning(make: Make, fill: Callable[..., None]) -> None:
     for step in range(3):
         fill(step, [1.0, 0.0, 0.0], [0.0, 1.0])
