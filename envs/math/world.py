@@ -121,6 +121,10 @@ class Math(TextEnv):
             return True
         return at_once(action, str(task.data["answer"]), worked_out=kind in arithmetic.KINDS) is not None
 
+    @classmethod
+    def borrowed(cls, task: Task) -> bool:
+        return task.data["kind"] not in {*arithmetic.KINDS, "countdown"}
+
     def _verdict(self, action: str) -> Verdict:
         if self._kind == "countdown":
             taken = answer_in(action)
