@@ -22,7 +22,7 @@ from ...algorithm.loss import LossFn, combined
 from ...place import Ray, in_bundle
 from ..batch import Batch, deal
 from ..engine import Scorer, refuse_untrainable, report
-from .rank import Rank
+from .critic import RankWithCritic
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,6 +69,11 @@ class VerlEngine:
         self._ranks.all("begin_reference", str(folder))
         return _Reference(self)
 
+    def critic(self, folder: Path) -> VerlCritic:
+        load_pretrained(AutoConfig, folder)
+        self._ranks.all("begin_critic", str(folder))
+        return VerlCritic(self)
+
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(folder)
         self._ranks.all("save", folder)
@@ -96,6 +101,17 @@ class _Reference:
         return self._engine._logprobs(batch, of_reference=True)
 
 
+class VerlCritic(VerlEngine):
+    """Implements `Critic`: the third model of the same ranks."""
+
+    def __init__(self, policy: VerlEngine) -> None:
+        self.tokenizer, self.context, self._vocabulary = policy.tokenizer, policy.context, policy._vocabulary
+        self._ranks = _Critics(policy._ranks)
+
+    def values(self, batch: Batch) -> list[torch.Tensor]:
+        return self.logprobs(batch)
+
+
 class _Ranks(Protocol):
     """Calls a method of every rank at the same time."""
 
@@ -112,7 +128,7 @@ class _One:
     """A single rank, in this process."""
 
     def __init__(self, *arguments: Any) -> None:
-        self._rank = Rank(0, 1, *arguments)
+        self._rank = RankWithCritic(0, 1, *arguments)
         self._rank.start(None)
 
     def __len__(self) -> int:
@@ -126,6 +142,25 @@ class _One:
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._rank.weights()
+
+
+class _Critics:
+    """The critics on some ranks."""
+
+    def __init__(self, ranks: _Ranks) -> None:
+        self._ranks = ranks
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return self._ranks.each("critic", [(method, *given) for given in arguments])
+
+    def all(self, method: str, *arguments: Any) -> None:
+        self.each(method, [arguments] * len(self))
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        raise NotImplementedError("nobody samples with a critic's weights")
 
 
 class _Several:
@@ -150,7 +185,7 @@ class _Several:
             options = {"num_cpus": 0, "num_gpus": 1 if gpus else 0, "runtime_env": {"env_vars": env}}
             if group is not None:
                 options["scheduling_strategy"] = in_bundle(group, rank)
-            self._actors.append(ray.remote(Rank).options(**options).remote(rank, count, *arguments))
+            self._actors.append(ray.remote(RankWithCritic).options(**options).remote(rank, count, *arguments))
         with tempfile.TemporaryDirectory() as folder:
             alone = sum(node["Alive"] for node in ray.nodes()) == 1
             # A file has no port that others could knock at; over several machines it must be one.
