@@ -7,7 +7,8 @@ is False.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -150,6 +151,16 @@ def with_critic(
             judged[e.key], expected[e.key] = e.with_advantages(a), Expected(values=v, returns=r)
     experiences = tuple(judged[e.key] for e in group.experiences)
     return Advantages(group=replace(group, experiences=experiences), flat=not experiences), expected
+
+
+def explained(experiences: Sequence[Experience], expected: Mapping[str, Expected]) -> float:
+    """Share of the returns' variance over sampled tokens that the critic knew before the step: 1 where it knew all, 0
+    where it knew no more than their mean, nan where they do not vary."""
+    if not experiences:
+        return math.nan
+    returns_N = np.concatenate([expected[e.key].returns[e.mask] for e in experiences])
+    values_N = np.concatenate([expected[e.key].values[e.mask] for e in experiences])
+    return 1.0 - float((returns_N - values_N).var()) / float(returns_N.var()) if np.ptp(returns_N) else math.nan
 
 
 def whitened(groups: Sequence[Sequence[Experience]]) -> list[list[Experience]]:

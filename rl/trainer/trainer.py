@@ -21,7 +21,7 @@ from harness.envs.errors import UserError
 from harness.envs.registry import world_class
 
 from ..algorithm import presets
-from ..algorithm.advantage import Advantages, whitened, with_advantages, with_critic
+from ..algorithm.advantage import Advantages, explained, whitened, with_advantages, with_critic
 from ..buffer.registry import open_buffer
 from ..config import ADVANTAGE
 from ..experience import Expected, Experience, ExperienceGroup
@@ -69,7 +69,9 @@ class Trainer(Learner):
         used = [j.group.experiences for j in judged if j.group.experiences and not j.flat]
         fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]
         metrics["stale_in_training"] = float(sum(map(len, used)) - sum(map(len, fresh)))
-        fresh = whitened(fresh) if expected else fresh
+        if expected:
+            metrics["critic/explained"] = explained([e for es in fresh for e in es], expected)
+            fresh = whitened(fresh)
         metrics |= self._update([experiences for experiences in fresh if experiences], step, expected)
         if self._plan.buffer.strategy != "fifo":
             self._buffer.update_priorities({j.group.group: {ADVANTAGE: _size(j)} for j in judged})
@@ -131,8 +133,7 @@ class Trainer(Learner):
             all_metrics.append(self._engine.step(rows, self._loss))
             if self._value_loss:
                 found = self._critic_model().step(rows, self._value_loss)
-                named = {f"critic/{n}": v for n, v in found.items() if n not in ("tokens", "loss_tokens")}
-                all_metrics[-1] |= named | {"critic/explained": explained(rows)}
+                all_metrics[-1] |= {f"critic/{n}": v for n, v in found.items() if n not in ("tokens", "loss_tokens")}
         seconds = time.perf_counter() - began
         sums: defaultdict[str, float] = defaultdict(float)
         for metrics in all_metrics:
@@ -158,16 +159,6 @@ def chained(journal: str, groups: Sequence[ExperienceGroup]) -> str:
     """The journal after a step on these groups: equal journals were trained on the same groups in the same order, so
     that a checkpoint can be audited against the buffer."""
     return sha256("\n".join([journal, *(g.group for g in groups)]).encode()).hexdigest()
-
-
-def explained(rows: batch.Batch) -> float:
-    """Share of the returns' variance over the sampled tokens that the critic expected before the step: 1 where it knew
-    all, 0 where it knew no more than their mean; nan where they do not vary."""
-    if rows.values is None or rows.returns is None:
-        raise ValueError("explained needs a critic's values and returns")
-    returns_N, missed_N = rows.returns[rows.mask], (rows.returns - rows.values)[rows.mask]
-    spread = float(returns_N.var(correction=0))
-    return 1.0 - float(missed_N.var(correction=0)) / spread if spread else math.nan
 
 
 def _counts(judged: Sequence[Advantages]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from harness.rl.config import SyncConfig
 from harness.rl.loop import Loop
 from harness.rl.monitor import read
 from harness.rl.sync.synchronizer import version_for
+from harness.rl.trainer.learner import CRITIC
 from harness.runs import RunFolder
 from harness.train import resume, train
 
@@ -76,14 +77,23 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("interval", "offset", "when"), [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 3), (2, 1, 2), (3, 0, 2)]
+    ("interval", "offset", "when", "algorithm"),
+    [
+        (1, 0, 1, "grpo"),
+        (1, 0, 2, "grpo"),
+        (1, 0, 3, "grpo"),
+        (1, 1, 3, "grpo"),
+        (2, 1, 2, "grpo"),
+        (3, 0, 2, "grpo"),
+        (1, 1, 3, "ppo"),
+    ],
 )
 def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
-    interval: int, offset: int, when: int, small: Small, monkeypatch: pytest.MonkeyPatch
+    interval: int, offset: int, when: int, algorithm: str, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where explorers lag behind by the numbers: the first batches afterwards are sampled by the version that was
     in force, not by the checkpoint's."""
-    config = small(f"sync.interval={interval}", f"sync.offset={offset}", "eval.n=1")
+    config = small(f"sync.interval={interval}", f"sync.offset={offset}", f"algorithm.name={algorithm}", "eval.n=1")
     whole, broken = RunFolder.create(config, "whole"), RunFolder.create(config, "broken")
     train(config, whole)
 
@@ -110,11 +120,13 @@ def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
     assert counts(broken) == dict.fromkeys(STATES, 0) | {"trained": 16}
     assert lags(broken) == lags(whole)
     assert weights(broken) == weights(whole)
+    if algorithm == "ppo":
+        assert weights(broken, CRITIC) == weights(whole, CRITIC)
 
 
 def lags(run: RunFolder) -> list[tuple[float, float]]:
     return [(line["lag_min"], line["lag_max"]) for line in read(run.path) if line["phase"] == "train"]
 
 
-def weights(run: RunFolder) -> bytes:
-    return (Path(run.checkpoint(4)) / "model.safetensors").read_bytes()
+def weights(run: RunFolder, model: str = "") -> bytes:
+    return (Path(run.checkpoint(4)) / model / "model.safetensors").read_bytes()
