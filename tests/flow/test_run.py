@@ -81,11 +81,10 @@ class Stopped(Exception):
     [
         (1, 0, 1, "grpo"),
         (1, 0, 2, "grpo"),
-        (1, 0, 3, "grpo"),
+        (1, 0, 3, "ppo"),
         (1, 1, 3, "grpo"),
         (2, 1, 2, "grpo"),
         (3, 0, 2, "grpo"),
-        (1, 1, 3, "ppo"),
     ],
 )
 def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
