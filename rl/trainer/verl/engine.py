@@ -1,4 +1,4 @@
-"""The trainer's engine on verl: one model, sharded by fsdp2 over the ranks.
+"""The trainer's engine on verl: models, each sharded by fsdp2 over the ranks.
 
 Knows how to deal a batch out, and where ranks live: a single one in this process, several in Ray actors, each with a
 GPU where the cluster has any. What a rank does is in `rank.py`. Invariant: whatever the number of ranks, a step is the
@@ -21,7 +21,7 @@ from harness.envs.errors import UserError
 from ...algorithm.loss import LossFn, combined
 from ...place import Ray, in_bundle
 from ..batch import Batch, deal
-from ..engine import Scorer, refuse_untrainable, report
+from ..engine import Critic, Scorer, refuse_untrainable, report
 from .critic import RankWithCritic
 
 if TYPE_CHECKING:
@@ -36,30 +36,70 @@ _PATIENCE = 30.0
 """Seconds that the other ranks are given when one has failed."""
 
 
-class VerlEngine:
-    """Implements `TrainEngine`. Weights and optimizer are float32; `config.dtype` is that of the computation."""
+class _Calls(Protocol):
+    """Calls a method of one of the models that the ranks hold, on every rank at the same time."""
 
-    def __init__(self, folder: Path | str, config: TrainerConfig, *, temperature: float = 1.0) -> None:
-        """temperature: the sampler's. Raises UserError where `folder` holds no model, or Ray has too few GPUs."""
-        self.tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
-        shape = load_pretrained(AutoConfig, folder)
-        self.context = context_of(shape)
-        self._vocabulary = int(shape.get_text_config().vocab_size)
-        arguments = (str(folder), config, temperature)
-        self._ranks: _Ranks = _One(*arguments) if config.ranks == 1 else _Several(config.ranks, *arguments)
+    def __len__(self) -> int: ...
+
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]: ...
+
+    def all(self, method: str, *arguments: Any) -> None:
+        self.each(method, [arguments] * len(self))
+
+
+class _Ranks(_Calls, Protocol):
+    """Calls the ranks themselves, which hold the policy."""
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]: ...
+
+
+class _Trained:
+    """Implements `Trained`. Weights and optimizer are float32; `config.dtype` is that of the computation."""
+
+    def __init__(self, ranks: _Calls, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> None:
+        self._model, self.tokenizer, self._vocabulary = ranks, tokenizer, vocabulary
 
     def begin(self, optimizer: OptimizerConfig, steps: int) -> None:
-        self._ranks.all("begin", optimizer, steps)
+        self._model.all("begin", optimizer, steps)
 
     def step(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         refuse_untrainable(batch, self._vocabulary)
         count = loss.count(batch)
-        found = self._ranks.each("step", [(part, loss, count) for part in deal(batch, len(self._ranks))])
+        found = self._model.each("step", [(part, loss, count) for part in deal(batch, len(self._model))])
         _, optimizer = found[0]
         return report(combined(sums for sums, _ in found), optimizer, batch, count)
 
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save_pretrained(folder)
+        self._model.all("save", folder)
+
+    def load(self, folder: Path) -> None:
+        self._model.all("load", folder)
+
+    def load_weights(self, folder: Path) -> None:
+        self._model.all("load_weights", folder)
+
+    def _at_mask(self, batch: Batch, *, of_reference: bool = False) -> list[torch.Tensor]:
+        """What the model says of each row, in order, put together from what was dealt out."""
+        t, hands = batch.together, len(self._model)
+        found = self._model.each("logprobs", [(part, of_reference) for part in deal(batch, hands)])
+        return [found[(row // t) % hands][row // t // hands * t + row % t] for row in range(len(batch))]
+
+
+class VerlEngine(_Trained):
+    """Implements `TrainEngine`."""
+
+    def __init__(self, folder: Path | str, config: TrainerConfig, *, temperature: float = 1.0) -> None:
+        """temperature: the sampler's. Raises UserError where `folder` holds no model, or Ray has too few GPUs."""
+        tokenizer = load_pretrained(AutoTokenizer, folder)
+        shape = load_pretrained(AutoConfig, folder)
+        self.context = context_of(shape)
+        arguments = (str(folder), config, temperature)
+        self._ranks: _Ranks = _One(*arguments) if config.ranks == 1 else _Several(config.ranks, *arguments)
+        super().__init__(self._ranks, tokenizer, int(shape.get_text_config().vocab_size))
+
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:
-        return self._logprobs(batch, of_reference=False)
+        return self._at_mask(batch)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._ranks.weights()
@@ -69,26 +109,10 @@ class VerlEngine:
         self._ranks.all("begin_reference", str(folder))
         return _Reference(self)
 
-    def critic(self, folder: Path) -> VerlCritic:
+    def critic(self, folder: Path) -> Critic:
         load_pretrained(AutoConfig, folder)
         self._ranks.all("begin_critic", str(folder))
-        return VerlCritic(self)
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save_pretrained(folder)
-        self._ranks.all("save", folder)
-
-    def load(self, folder: Path) -> None:
-        self._ranks.all("load", folder)
-
-    def load_weights(self, folder: Path) -> None:
-        self._ranks.all("load_weights", folder)
-
-    def _logprobs(self, batch: Batch, *, of_reference: bool) -> list[torch.Tensor]:
-        """Each row's, in order, put together from what was dealt out."""
-        t, hands = batch.together, len(self._ranks)
-        found = self._ranks.each("logprobs", [(part, of_reference) for part in deal(batch, hands)])
-        return [found[(row // t) % hands][row // t // hands * t + row % t] for row in range(len(batch))]
+        return _Critic(_Critics(self._ranks), self.tokenizer, self._vocabulary)
 
 
 class _Reference:
@@ -98,33 +122,30 @@ class _Reference:
         self._engine = engine
 
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:
-        return self._engine._logprobs(batch, of_reference=True)
+        return self._engine._at_mask(batch, of_reference=True)
 
 
-class VerlCritic(VerlEngine):
+class _Critic(_Trained):
     """Implements `Critic`: the third model of the same ranks."""
 
-    def __init__(self, policy: VerlEngine) -> None:
-        self.tokenizer, self.context, self._vocabulary = policy.tokenizer, policy.context, policy._vocabulary
-        self._ranks = _Critics(policy._ranks)
-
     def values(self, batch: Batch) -> list[torch.Tensor]:
-        return self.logprobs(batch)
+        return self._at_mask(batch)
 
 
-class _Ranks(Protocol):
-    """Calls a method of every rank at the same time."""
+class _Critics(_Calls):
+    """Calls the critics of some ranks."""
 
-    def __len__(self) -> int: ...
+    def __init__(self, ranks: _Ranks) -> None:
+        self._ranks = ranks
 
-    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]: ...
+    def __len__(self) -> int:
+        return len(self._ranks)
 
-    def all(self, method: str, *arguments: Any) -> None: ...
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return self._ranks.each("critic", [(method, *given) for given in arguments])
 
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]: ...
 
-
-class _One:
+class _One(_Ranks):
     """A single rank, in this process."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -137,33 +158,11 @@ class _One:
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [getattr(self._rank, method)(*arguments[0])]
 
-    def all(self, method: str, *arguments: Any) -> None:
-        self.each(method, [arguments])
-
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._rank.weights()
 
 
-class _Critics:
-    """The critics on some ranks."""
-
-    def __init__(self, ranks: _Ranks) -> None:
-        self._ranks = ranks
-
-    def __len__(self) -> int:
-        return len(self._ranks)
-
-    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return self._ranks.each("critic", [(method, *given) for given in arguments])
-
-    def all(self, method: str, *arguments: Any) -> None:
-        self.each(method, [arguments] * len(self))
-
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        raise NotImplementedError("nobody samples with a critic's weights")
-
-
-class _Several:
+class _Several(_Ranks):
     """Ranks in Ray actors."""
 
     def __init__(self, count: int, *arguments: Any) -> None:
@@ -198,9 +197,6 @@ class _Several:
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         calls = [getattr(a, method).remote(*args) for a, args in zip(self._actors, arguments, strict=True)]
         return self._results(calls)
-
-    def all(self, method: str, *arguments: Any) -> None:
-        self.each(method, [arguments] * len(self))
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         first, *others = self._actors
