@@ -16,6 +16,7 @@ from harness.rl.config import SyncConfig
 from harness.rl.monitor import read
 from harness.rl.place import InlineHandle
 from harness.rl.sync.synchronizer import version_for
+from harness.rl.trainer.learner import CRITIC
 from harness.runs import RunFolder
 from harness.train import resume, train
 
@@ -77,15 +78,22 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("interval", "offset", "when", "saved"),
-    [(1, 0, 1, False), (1, 0, 2, True), (1, 0, 3, False), (1, 1, 3, False), (2, 1, 2, True), (3, 0, 2, True)],
+    ("interval", "offset", "when", "saved", "algorithm"),
+    [
+        (1, 0, 1, False, "grpo"),
+        (1, 0, 2, True, "grpo"),
+        (1, 0, 3, False, "ppo"),
+        (1, 1, 3, False, "grpo"),
+        (2, 1, 2, True, "grpo"),
+        (3, 0, 2, True, "grpo"),
+    ],
 )
 def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
-    interval: int, offset: int, when: int, saved: bool, small: Small, monkeypatch: pytest.MonkeyPatch
+    interval: int, offset: int, when: int, saved: bool, algorithm: str, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before or after the checkpoint of a step. Also where explorers lag behind by the numbers: the first batches
     afterwards are sampled by the version that was in force, not by the checkpoint's."""
-    config = small(f"sync.interval={interval}", f"sync.offset={offset}", "eval.n=1")
+    config = small(f"sync.interval={interval}", f"sync.offset={offset}", f"algorithm.name={algorithm}", "eval.n=1")
     whole, broken = RunFolder.create(config, "whole"), RunFolder.create(config, "broken")
     train(config, whole)
 
@@ -109,11 +117,13 @@ def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
     assert counts(broken) == dict.fromkeys(STATES, 0) | {"trained": 16}
     assert lags(broken) == lags(whole)
     assert weights(broken) == weights(whole)
+    if algorithm == "ppo":
+        assert weights(broken, CRITIC) == weights(whole, CRITIC)
 
 
 def lags(run: RunFolder) -> list[tuple[float, float]]:
     return [(line["lag_min"], line["lag_max"]) for line in read(run.path) if line["phase"] == "train"]
 
 
-def weights(run: RunFolder) -> bytes:
-    return (Path(run.checkpoint(4)) / "model.safetensors").read_bytes()
+def weights(run: RunFolder, model: str = "") -> bytes:
+    return (Path(run.checkpoint(4)) / model / "model.safetensors").read_bytes()
