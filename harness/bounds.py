@@ -82,6 +82,7 @@ POSITIVE = (
     "limits.call_seconds",
     "algorithm.beta",
     "algorithm.value_clip",
+    "sync.transfer_seconds",
     *(f"{optimizer}.lr" for optimizer in OPTIMIZERS),
 )
 AT_MOST: dict[str, float] = {

@@ -69,7 +69,7 @@ class Weights:
             except (KeyError, ValueError, AssertionError, RuntimeError, OSError) as error:
                 problem = f"{type(error).__name__}: {error}"
             finalize_layerwise_reload(model, config)
-            _mend_tied_head(model)
+            mend_tied_head(model)
         self.model_runner.reset_lora_state()
         return problem
 
@@ -114,7 +114,7 @@ def _weights(file: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, tensors.get_tensor(name)
 
 
-def _mend_tied_head(model: Any) -> None:
+def mend_tied_head(model: Any) -> None:
     """Let an output head that shares the embedding's weights see the new ones.
 
     vLLM (0.28 to 0.31) loads such a head through the embedding, so a reload passes it by: it is left with what it was
