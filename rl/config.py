@@ -120,6 +120,12 @@ class AlgorithmConfig:
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
     """How token losses become one number."""
+    gamma: float = 1.0
+    """PPO: discount of the reward for each sampled token that it comes later."""
+    lam: float = 1.0
+    """PPO: 1 judges a token by what the episode came to, 0 by what the critic expects at the next (GAE's lambda)."""
+    value_clip: float = 0.2
+    """PPO: how far a step may move the critic's values, in units of reward."""
     beta: float = 0.1
     """DPO: pull towards the reference model, per nat by which a chosen sequence gains on the rejected one."""
 
@@ -155,6 +161,8 @@ class TrainerConfig:
     ranks: int = 1
     """verl: processes that hold the model's shards between them, each with a GPU where the cluster has any."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    critic: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """PPO: the optimizer of the critic, a model of its own."""
     updates: int = 1
     """Optimizer steps made from each batch of experiences."""
     token_budget: int = 8192
