@@ -103,6 +103,7 @@ class _Training:
 
     def _trainer(self, place: Place, base: Path) -> Handle:
         from harness.rl.gpus import seats, trainer_seats
+        from harness.rl.loop import RESPAWNS
         from harness.rl.trainer.offline import OfflineTrainer
         from harness.rl.trainer.trainer import Trainer
 
@@ -111,10 +112,10 @@ class _Training:
         part: tuple[Any, ...] = (Trainer, config, base, run.checkpoints, run.buffer_url)
         if config.data.file is not None:
             part = (OfflineTrainer, config, base, run.checkpoints)
-        # Where explorers pull, each engine's transfer has a thread beside the training's.
+        # Where explorers pull, each transfer has a thread beside the training's, those to explorers that died too.
         pulled = config.explorer.workers * config.model.engines if config.sync.transport == "group" else 0
-        several = trainer_seats(config) > 1
-        return place.put(*part, threads=config.trainer.threads, seat=0, host=several, calls=1 + pulled)
+        calls, several = 1 + (1 + RESPAWNS) * pulled, trainer_seats(config) > 1
+        return place.put(*part, threads=config.trainer.threads, seat=0, host=several, calls=calls)
 
     def _base(self) -> Path:
         """The model that the run begins with."""

@@ -44,7 +44,7 @@ def seats(plan: Plan, gpus: int) -> list[float]:
     )
 
 
-def apart(plan: Plan, gpus: int) -> bool:
+def separate(plan: Plan, gpus: int) -> bool:
     """Trainer and explorers each have GPUs of their own in the process that their weights are in: NCCL, which wants one
     a process, can carry them."""
     shares = seats(plan, gpus)

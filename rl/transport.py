@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .config import Plan
-from .gpus import apart
+from .gpus import separate
 from .place import Handle, Place
 from .sync.group import Link
 from .sync.weights import WeightFolder
@@ -112,4 +112,4 @@ def make_transport(plan: Plan, place: Place, trainer: Handle, folder: Path) -> T
         return Folder(trainer, folder)
     if plan.sync.transport == "object" or plan.run.place == "inline":
         return Objects(trainer)
-    return Groups(trainer, "cuda" if apart(plan, place.gpus()) else "cpu", plan.sync.transfer_seconds)
+    return Groups(trainer, "cuda" if separate(plan, place.gpus()) else "cpu", plan.sync.transfer_seconds)

@@ -11,7 +11,7 @@ import pytest
 from harness.config import RunConfig
 from harness.envs.errors import UserError
 from harness.load import load
-from harness.rl.gpus import apart, seats
+from harness.rl.gpus import seats, separate
 from harness.rl.place import Handle, Ray, in_bundle
 
 
@@ -49,7 +49,7 @@ def test_seats(settings: tuple[str, ...], gpus: int, expected: list[float]) -> N
     ],
 )
 def test_nccl_wants_a_gpu_a_process(settings: tuple[str, ...], gpus: int, nccl: bool) -> None:
-    assert apart(plan(*settings), gpus) is nccl
+    assert separate(plan(*settings), gpus) is nccl
 
 
 @pytest.mark.parametrize(("settings", "gpus"), [((*VERL, *VLLM), 7), (("model.engine=vllm", "model.engines=2"), 1)])
