@@ -44,6 +44,7 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
     "trainer.ranks": 1,
+    "trainer.lora.rank": 0,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
     "trainer.threads": 1,
@@ -78,6 +79,7 @@ POSITIVE = (
     "limits.step_seconds",
     "limits.call_seconds",
     "algorithm.beta",
+    "trainer.lora.alpha",
     "trainer.optimizer.lr",
     "warmup.optimizer.lr",
 )

@@ -147,6 +147,20 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LoraConfig:
+    """A low-rank change of linear layers (arXiv 2106.09685) that is trained in place of the model's own weights, in the
+    warm-up too; it alone goes to the explorers."""
+
+    rank: int = 0
+    """Of the change of each layer; 0 trains all weights."""
+    alpha: float = 32.0
+    """The change is B A alpha / rank: with one alpha the best learning rate hardly depends on the rank."""
+    targets: tuple[str, ...] = ()
+    """How the names of the layers end that are changed (q_proj, mlp.down_proj); none takes every linear layer but the
+    output head."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
     """What computes the updates."""
 
@@ -155,6 +169,7 @@ class TrainerConfig:
     ranks: int = 1
     """verl: processes that hold the model's shards between them, each with a GPU where the cluster has any."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     updates: int = 1
     """Optimizer steps made from each batch of experiences."""
     token_budget: int = 8192

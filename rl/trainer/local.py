@@ -11,6 +11,7 @@ that is trained must be the one that sampled.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,10 @@ from harness.agents.models.loading import context_of, load_pretrained
 from harness.envs.errors import UserError
 
 from ..algorithm.loss import LossFn, Metrics, combined
+from ..config import LoraConfig
 from .batch import Batch, split
-from .engine import refuse_untrainable, report
+from .engine import Scorer, refuse_untrainable, report
+from .lora import Adapter, Unchanged
 from .models import recompute, refuse_another
 from .optimizer import Optimizer
 
@@ -45,9 +48,10 @@ class LocalEngine:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
         self._model: PreTrainedModel = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32)
+        self._adapter = Adapter(self._model, config.lora) if config.lora.rank else None
         self._model.to(self.device).eval()
         self.context = context_of(self._model.config)
-        self._config, self._temperature, self._budget = config, temperature, config.token_budget
+        self._folder, self._config, self._temperature, self._budget = folder, config, temperature, config.token_budget
         self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
         self._bfloat16 = config.dtype == "bfloat16"
         head = self._model.get_output_embeddings()
@@ -87,14 +91,24 @@ class LocalEngine:
         return rows
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        if self._adapter is not None:
+            yield from self._adapter.weights()
+            return
         for name, parameter in self._model.named_parameters():
             yield name, parameter.detach()
 
-    def reference(self, folder: Path) -> LocalEngine:
-        return LocalEngine(folder, self._config, temperature=self._temperature, device=self.device.type)
+    def reference(self, folder: Path) -> Scorer:
+        if self._adapter is not None and Path(folder) == Path(self._folder):
+            return Unchanged(self, self._adapter)
+        plain = replace(self._config, lora=LoraConfig())
+        return LocalEngine(folder, plain, temperature=self._temperature, device=self.device.type)
 
     def save(self, folder: Path) -> None:
-        self._model.save_pretrained(folder)
+        if self._adapter is None:
+            self._model.save_pretrained(folder)
+        else:
+            self._model.save_pretrained(folder, state_dict=dict(self._adapter.merged()))
+            self._adapter.save(folder)
         self.tokenizer.save_pretrained(folder)
         if self._optimizer is not None:
             self._optimizer.save(folder)
@@ -106,6 +120,9 @@ class LocalEngine:
         self._optimizer.load(folder)
 
     def load_weights(self, folder: Path) -> None:
+        if self._adapter is not None:
+            self._adapter.load(folder)
+            return
         refuse_another(self._model, folder)
         other: PreTrainedModel = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32)
         self._model.load_state_dict(other.state_dict())

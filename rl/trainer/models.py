@@ -5,6 +5,7 @@ Knows transformers and folders, no losses or optimizers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from harness.agents.models.loading import load_pretrained
 from harness.envs.errors import UserError
+
+from .optimizer import whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -36,6 +39,14 @@ def refuse_another(model: PreTrainedModel, folder: Path | str) -> None:
             f"the checkpoint {folder} is of another model: {there} there and {here} here{''.join(shapes)}. Give the "
             "run its own checkpoints folder, or set model.path to the model that this checkpoint came from."
         )
+
+
+def gathered(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """Its state, tied weights once, each gathered from all processes where it is sharded over them."""
+    twins = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
+    for name, value in model.state_dict().items():
+        if name not in twins:
+            yield name, whole(value)
 
 
 def recompute(model: PreTrainedModel) -> None:
