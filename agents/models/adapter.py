@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
 
 _A, _B = ".lora_A", ".lora_B"
+Change = tuple["torch.Tensor", "torch.Tensor"]
+"""A [rank, columns] and B [rows, rank], scaled."""
 
 
 def is_change(name: str) -> bool:
@@ -27,25 +29,38 @@ def halves(weight: str, a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str,
     yield weight + _B, b
 
 
-def changes(
-    named: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Weight -> (A, B) of what `halves` gave. Raises ValueError where one fits none of the weights in `shapes`."""
-    found = {}
-    for weight in dict.fromkeys(name.removesuffix(_A).removesuffix(_B) for name in named):
-        a, b = named.get(weight + _A), named.get(weight + _B)
-        if a is None or b is None:
-            raise ValueError(f"of the change of '{weight}' only one half came")
-        shape, there = (len(b), *a.shape[1:]), shapes.get(weight, "unknown there")
+def changes(named: Mapping[str, torch.Tensor]) -> dict[str, Change]:
+    """Weight -> (A, B) of what `halves` gave. Raises ValueError where one of the two is missing."""
+    weights = dict.fromkeys(name.removesuffix(_A).removesuffix(_B) for name in named)
+    if lone := [weight for weight in weights if weight + _A not in named or weight + _B not in named]:
+        raise ValueError(f"of the change of '{lone[0]}' only one half came")
+    return {weight: (named[weight + _A], named[weight + _B]) for weight in weights}
+
+
+def refuse_misfits(found: Mapping[str, Change], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises ValueError where a change fits none of the weights in `shapes`."""
+    for weight, (a, b) in found.items():
+        shape, there = (b.shape[0], a.shape[1]), shapes.get(weight, "unknown there")
         if a.shape[0] != b.shape[1] or shape != there:
             raise ValueError(f"the change of '{weight}', of shape {shape}, does not fit: {there}")
-        found[weight] = a, b
-    return found
 
 
-def changed(weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """float32[rows, columns]: weight + b @ a, where `weight` is."""
-    return weight.float() + b.to(weight.device).float() @ a.to(weight.device).float()
+def changed(weight: torch.Tensor, change: Change) -> torch.Tensor:
+    """float32[rows, columns]: weight + B A, where `weight` is."""
+    a, b = (half.to(weight.device).float() for half in change)
+    return weight.float() + b @ a
+
+
+def onto(
+    weights: Iterable[tuple[str, torch.Tensor]], found: Mapping[str, Change]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """All the weights, those changed that are named. Raises ValueError, at the end, where others were to change."""
+    missing = set(found)
+    for name, weight in weights:
+        yield name, changed(weight, found[name]) if name in found else weight
+        missing.discard(name)
+    if missing:
+        raise ValueError(f"{len(missing)} changed weights are not in the model's files, among them '{min(missing)}'")
 
 
 class Weights:
@@ -91,10 +106,11 @@ class Weights:
     def _change(self, halved: Mapping[str, torch.Tensor]) -> None:
         if self._replaced:
             raise ValueError("a change of the weights that were loaded came, and others have taken their place")
-        found = changes(halved, self._shapes)
+        found = changes(halved)
+        refuse_misfits(found, self._shapes)
         if stale := self._loaded.keys() - found.keys():
             raise ValueError(f"{len(stale)} changes did not come, among them that of '{min(stale)}'")
-        for name, (a, b) in found.items():
+        for name, change in found.items():
             if name not in self._loaded:
                 self._loaded[name] = self._state[name].clone()
-            self._state[name].copy_(changed(self._loaded[name], a, b))
+            self._state[name].copy_(changed(self._loaded[name], change))

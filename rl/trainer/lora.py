@@ -75,7 +75,7 @@ class Adapter:
         for name, value in gathered(self._model):
             if ".lora_" not in name:
                 plain = name.replace(".base_layer.", ".")
-                yield plain, changed(value, *change[plain]) if plain in change else value
+                yield plain, changed(value, change[plain]) if plain in change else value
 
     def save(self, folder: Path, *, write: bool = True) -> None:
         """Leave the change in `folder`, in peft's format, which `load` reads."""
@@ -83,7 +83,7 @@ class Adapter:
         if write:
             (folder / FOLDER).mkdir()
             save_file({name: value.cpu().contiguous() for name, value in state.items()}, folder / FOLDER / _FILE)
-            self._peft.save_pretrained(folder / FOLDER)
+            self._peft.save_pretrained(str(folder / FOLDER))
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:

@@ -22,11 +22,15 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from harness.agents.config import ModelConfig
+from harness.agents.models import adapter
 from harness.agents.models.base import ContextFull, ModelError, Policy, Prompt, Sampling
 from harness.agents.models.registry import make_model
 from harness.agents.models.vllm_worker import EXTENSION
 from harness.agents.types import Completion
 from harness.envs.errors import UserError
+from harness.rl.algorithm.loss import SftLoss
+from harness.rl.config import LoraConfig, OptimizerConfig, TrainerConfig
+from harness.rl.trainer.local import LocalEngine
 
 pytest.importorskip("vllm", reason="needs vLLM: scripts/engines_env.sh makes an environment that has it")
 
@@ -50,6 +54,18 @@ def changed(folder: Path, seed: int) -> PreTrainedModel:
         for parameter in model.parameters():
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+def tuned(folder: Path, tiny: Any, seed: int) -> tuple[dict[str, torch.Tensor], PreTrainedModel]:
+    """A low-rank change that was trained, and the model that it makes of the folder's."""
+    trainer = LocalEngine(folder, TrainerConfig(lora=LoraConfig(rank=3)))
+    trainer.begin(OptimizerConfig(lr=0.03), 3)
+    for _ in range(3):
+        trainer.step(tiny.batch(seed), SftLoss())
+    assert trainer._adapter is not None
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model.load_state_dict(dict(trainer._adapter.merged()), strict=False)
+    return dict(trainer.weights()), model
 
 
 async def ask(model: Policy, session: str = "s", prompt: tuple[int, ...] = PROMPT, **sampling: Any) -> Completion:
@@ -84,7 +100,8 @@ def test_tied(tiny: Any, loop: asyncio.Runner, tmp_path_factory: pytest.TempPath
         loop.run(_samples_as_asked(model, folder))
         loop.run(_takes_weights(model, folder))
         loop.run(_goes_on_after_an_update(model, folder))
-        loop.run(_is_replaced(model, folder))
+        loop.run(_takes_a_change(model, folder, tiny))
+        loop.run(_is_replaced(model, folder, tiny))
     finally:
         loop.run(model.close())
 
@@ -161,7 +178,23 @@ async def _goes_on_after_an_update(model: Policy, folder: Path) -> None:
     assert (await ask(model, "c", max_tokens=3)).version == 4
 
 
-async def _is_replaced(model: Policy, folder: Path) -> None:
+async def _takes_a_change(model: Policy, folder: Path, tiny: Any) -> None:
+    """Of the folder's weights, whatever came before."""
+    for version in (5, 6):
+        change, other = tuned(folder, tiny, version)
+        await model.update(change.items(), version)
+        answer = await ask(model)
+        assert answer.version == version
+        assert error(other, answer) < CLOSE
+    assert error(AutoModelForCausalLM.from_pretrained(folder).eval(), answer) > 100 * CLOSE
+    with pytest.raises(ValueError, match="nonsense"):
+        await model.update(adapter.halves("nonsense", torch.zeros(1, 3), torch.zeros(3, 1)), 7)
+    with pytest.raises(ValueError, match="only one half"):
+        await model.update(list(change.items())[1:], 7)
+    assert error(other, await ask(model)) < CLOSE, "what does not fit changes nothing"
+
+
+async def _is_replaced(model: Policy, folder: Path, tiny: Any) -> None:
     """Its process dies: calls under way fail, the next ones find a new engine with the newest weights."""
     asked = [asyncio.create_task(ask(model, str(i), max_tokens=100)) for i in range(4)]
     await asyncio.sleep(0.05)
@@ -175,8 +208,8 @@ async def _is_replaced(model: Policy, folder: Path) -> None:
             break
         except ModelError:
             continue
-    assert answer.version == 4
-    assert error(changed(folder, 4), answer) < CLOSE
+    assert answer.version == 6
+    assert error(tuned(folder, tiny, 6)[1], answer) < CLOSE
 
 
 def _children() -> list[str]:
@@ -212,9 +245,11 @@ def test_several(
     model = make_model(ModelConfig(engine="vllm", slots=4, **several), folder)
 
     async def work() -> None:
-        for version in (0, 1):
-            weights = changed(folder, version)
-            await model.update(weights.named_parameters(), version)
+        change, made = tuned(folder, tiny, 0)
+        whole = [changed(folder, version) for version in (0, 1)]
+        updates = [*((w, dict(w.named_parameters())) for w in whole), (made, change)]
+        for version, (weights, update) in enumerate(updates):
+            await model.update(update.items(), version)
             answers = await asyncio.gather(*(ask(model, f"{version}/{i}", seed=i) for i in range(8)))
             assert {answer.version for answer in answers} == {version}
             assert max(error(weights, answer) for answer in answers) < CLOSE
