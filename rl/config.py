@@ -148,8 +148,8 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoraConfig:
-    """A low-rank change of linear layers (arXiv 2106.09685) that is trained in place of the model's own weights, in the
-    warm-up too; it alone goes to the explorers."""
+    """A low-rank change of linear layers (LoRA, arXiv 2106.09685) that is trained in place of the policy's own weights,
+    in the warm-up too; it alone goes to the explorers."""
 
     rank: int = 0
     """Of the change of each layer; 0 trains all weights."""

@@ -76,14 +76,22 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("interval", "offset", "when"), [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 3), (2, 1, 2), (3, 0, 2)]
+    ("interval", "offset", "when", "more"),
+    [
+        (1, 0, 1, ()),
+        (1, 0, 2, ()),
+        (1, 0, 3, ()),
+        (1, 1, 3, ()),
+        (2, 1, 2, ("trainer.lora.rank=2", "algorithm.kl=0.1")),
+        (3, 0, 2, ()),
+    ],
 )
 def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
-    interval: int, offset: int, when: int, small: Small, monkeypatch: pytest.MonkeyPatch
+    interval: int, offset: int, when: int, more: tuple[str, ...], small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where explorers lag behind by the numbers: the first batches afterwards are sampled by the version that was
     in force, not by the checkpoint's."""
-    config = small(f"sync.interval={interval}", f"sync.offset={offset}", "eval.n=1")
+    config = small(f"sync.interval={interval}", f"sync.offset={offset}", "eval.n=1", *more)
     whole, broken = RunFolder.create(config, "whole"), RunFolder.create(config, "broken")
     train(config, whole)
 

@@ -198,13 +198,17 @@ def test_lag_is_told_from_the_oldest_version(make: Make, fill: Callable[..., Non
     assert [f["lag_min"] for f in figures] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize(("optimizer", "rank"), [("adamw", 0), ("muon", 0), ("adamw", 3)])
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
-    make: Make, fill: Callable[..., None], optimizer: str
+    make: Make, fill: Callable[..., None], optimizer: str, rank: int
 ) -> None:
     sections = {
         "run": {"steps": 5},
-        "trainer": {"updates": 2, "optimizer": {"name": optimizer, "lr": 1e-2, "decay_steps": 4}},
+        "trainer": {
+            "updates": 2,
+            "optimizer": {"name": optimizer, "lr": 1e-2, "decay_steps": 4},
+            "lora": {"rank": rank},
+        },
     }
     for step in range(5):
         fill(step, [1.0, 0.0, 0.0], [0.0, 1.0], [1.0, 1.0, 0.0])
