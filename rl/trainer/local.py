@@ -107,7 +107,7 @@ class LocalEngine:
         if self._adapter is None:
             self._model.save_pretrained(folder)
         else:
-            self._model.save_pretrained(folder, state_dict=dict(self._adapter.merged()))
+            self._model.save_pretrained(folder, state_dict={n: w.cpu() for n, w in self._adapter.merged()})
             self._adapter.save(folder)
         self.tokenizer.save_pretrained(folder)
         if self._optimizer is not None:

@@ -59,6 +59,16 @@ def test_it_learns_and_the_weights_beneath_stay(tiny: Any, folders: dict[str, Pa
     assert all(p.requires_grad == (".lora_" in name) for name, p in made._model.named_parameters())
 
 
+@pytest.mark.parametrize(("setting", "rel"), [({"gradient_checkpointing": True}, 1e-5), ({"dtype": "bfloat16"}, 5e-2)])
+def test_other_ways_to_compute_give_the_same_steps(
+    tiny: Any, folders: dict[str, Path], setting: dict[str, Any], rel: float
+) -> None:
+    plain, other = engine(folders["llama"]), engine(folders["llama"], **setting)
+    for _ in range(3):
+        want, got = (e.step(tiny.batch(), ClippedLoss()) for e in (plain, other))
+        assert (got["loss"], got["grad_norm"]) == pytest.approx((want["loss"], want["grad_norm"]), rel=rel)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_checkpoint_is_a_model_like_any_other_and_peft_reads_the_change(
     tiny: Any, folders: dict[str, Path], tmp_path: Path, kind: str
