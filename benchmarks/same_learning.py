@@ -6,7 +6,7 @@ The full version trains the ALFWorld recipe for a laptop with half its batch, on
 steps (twelve runs of it); --quick a tiny model on the echo world. All runs begin with one warmed-up model (--model: one
 that is there already); modes differ in `sync` alone. A run that is in FOLDER already is gone on with, or taken as it
 is. Draws FOLDER/same_learning.png: success of the training episodes over their number (mean and range of the seeds),
-and prints held-out success before and after with its 95% interval over all seeds.
+and prints held-out success before and after with its 95% interval over all seeds, clustered by task.
 RATIO same_learning is the lowest mode's held-out success over the highest's: 1 is the same.
 """
 
@@ -16,13 +16,15 @@ import argparse
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from harness.config import RunConfig
 from harness.evaluate import evaluate, held_out
-from harness.leaderboard.score import Proportion
+from harness.leaderboard.score import Result, result_of, score
 from harness.load import load
 from harness.players import open_player, source
 from harness.rl.monitor import read
@@ -77,16 +79,17 @@ def done(name: str, config: RunConfig) -> RunFolder:
     return run
 
 
-def score(path: Path, config: RunConfig, folder: Path) -> Proportion:
-    """Held-out success of a checkpoint, played once and kept in `folder`."""
+def results(path: Path, config: RunConfig, folder: Path) -> list[Result]:
+    """Held-out episodes of a checkpoint, played once and kept in `folder`."""
 
-    async def play() -> Proportion:
+    async def play() -> list[Result]:
         tasks = held_out(config)
         player = open_player(source(str(path)), config, tasks)
         try:
-            return (await evaluate(player, config, tasks, folder)).scores().success
+            entry = await evaluate(player, config, tasks, folder)
         finally:
             await player.model.close()
+        return [result_of(t, entry.record.success_at) for t in entry.trajectories()]
 
     return asyncio.run(play())
 
@@ -137,15 +140,16 @@ def main() -> None:
     place = open_place("ray")  # one for all the runs, which find it
     base = args.model or done("warm", plan(*(MADE if args.quick else ["run.steps=0"]))).checkpoint("warmup")
     judge = load(recipe, [*shared, f"eval.n={n}"])
-    before = score(base.resolve(), judge, args.out / "evals" / "before")
+    before = score(results(base.resolve(), judge, args.out / "evals" / "before")).success
     curves: dict[str, list[tuple[list[float], list[float]]]] = {mode: [] for mode in MODES}
-    wins: dict[str, list[Proportion]] = {mode: [] for mode in MODES}
+    played: dict[str, list[list[Result]]] = {mode: [] for mode in MODES}
     for seed in SEEDS[: args.seeds]:
         for mode, sync in MODES.items():
             begin = (f"model.path={base.resolve()}", "warmup.stages=[]", f"run.steps={steps}", f"run.seed={seed}")
             run = done(f"{mode}-{seed}", plan(*sync, *begin))
             curves[mode].append(curve(run))
-            wins[mode].append(score(run.checkpoint(steps), judge, args.out / "evals" / run.name))
+            after = results(run.checkpoint(steps), judge, args.out / "evals" / run.name)
+            played[mode].append([replace(result, attempt=seed) for result in after])  # seeds repeat the tasks
     place.close()
     file = args.out / "same_learning.png"
     world = "echo" if args.quick else "ALFWorld"
@@ -153,10 +157,10 @@ def main() -> None:
     print(f"\n{'mode':14}{'episodes':>10}  held-out success, 95% interval   seeds")
     print(f"{'before':14}{0:10}  {before}")
     found = {}
-    for mode, of_seeds in wins.items():
-        pooled = Proportion(sum(q.successes for q in of_seeds), sum(q.n for q in of_seeds))
+    for mode, of_seeds in played.items():
+        pooled = score(chain(*of_seeds)).success
         found[mode] = pooled.value
-        each = " ".join(f"{100 * q.value:.1f}" for q in of_seeds)
+        each = " ".join(f"{100 * score(one).success.value:.1f}" for one in of_seeds)
         print(f"{mode:14}{curves[mode][0][0][-1]:10.0f}  {pooled!s:30}   {each}")
     print(f"largest difference: {100 * (max(found.values()) - min(found.values())):.1f} points; plot: {file}")
     print(f"RATIO same_learning {min(found.values()) / max(max(found.values()), 1e-9):.2f}")

@@ -172,6 +172,11 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         return False
 
+    @classmethod
+    def borrowed(cls, task: Task) -> bool:
+        """Whether texts of this task come from data that is not ours to copy; a board then keeps digests of them."""
+        return False
+
     def expert(self) -> Expert | None:
         """A player for the task of the last `reset`, or None where the world has none."""
         return None

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import queue
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -22,6 +20,7 @@ from .child import Child, ChildDied, ChildLate
 from .config import Faults
 from .errors import GraderError, UserError, WorldError, WorldTimeout, one_line
 from .registry import world_class
+from .thread import Thread
 
 if TYPE_CHECKING:
     from .base import Task, TextEnv, WorldSpec
@@ -110,7 +109,7 @@ class ThreadHost:
         self.spec = world.world
         self._make = world
         self._seconds = step_seconds
-        self._thread: _Thread | None = None
+        self._thread: Thread | None = None
         self._world: TextEnv | None = None
         self._task: Task | None = None
         self._total = 0.0
@@ -144,7 +143,7 @@ class ThreadHost:
 
     async def _call(self, function: Callable[[], Any], more_seconds: float = 0.0) -> Any:
         if self._thread is None:
-            self._thread = _Thread(f"world-{self.spec.id}")
+            self._thread = Thread(f"world-{self.spec.id}")
         answer = self._thread.call(function)
         seconds = self._seconds + more_seconds
         try:
@@ -255,48 +254,6 @@ class HostPool:
         """Close every host that is not out on lease."""
         while self._idle:
             await self._idle.pop().close()
-
-
-class _Thread:
-    """A daemon thread that runs one function at a time; unlike an executor's it does not hold up the exit."""
-
-    def __init__(self, name: str) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def call(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            if future.done():  # given up meanwhile
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        def work() -> None:
-            result: Any = None
-            error: BaseException | None = None
-            try:
-                result = function()
-            except StopIteration as caught:  # a future refuses to carry it
-                error = WorldError(one_line(caught))
-            except BaseException as caught:  # the thread's boundary: carried over to the caller
-                error = caught
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result, error)
-
-        self._work.put(work)
-        return future
-
-    def stop(self) -> None:
-        self._work.put(None)
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
 
 
 class _Boundary:

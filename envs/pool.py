@@ -35,9 +35,19 @@ class ChildPool:
     def forget(self) -> None:
         """Start anew, without touching the processes there were: they belong to the parent after a fork."""
         self._idle: list[Child] = []
-        self._fresh: set[Child] = set()
+        self._ready: set[Child] = set()  # have answered, and answer at once
         self._slots = threading.Semaphore(self._workers)
         self._lock = threading.Lock()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a process has started, so that a question waits for none to start."""
+        return bool(self._ready)
+
+    def warm(self) -> None:
+        """Wait until one has. Raises ChildLate, ChildDied."""
+        if not self.ready:
+            self.ask([], self._start)
 
     def ask(self, message: Any, seconds: float) -> Any:
         """Raises ChildLate, ChildDied. Waits for a free process as long as it takes: each answer is bounded."""
@@ -45,12 +55,12 @@ class ChildPool:
             with self._lock:
                 child = self._idle.pop() if self._idle else self._new()
             try:
-                if child in self._fresh:
+                if child not in self._ready:
                     child.ask([], self._start)
-                    self._fresh.discard(child)
+                    self._ready.add(child)
                 answer = child.ask(message, seconds)
             except (ChildLate, ChildDied):
-                self._fresh.discard(child)
+                self._ready.discard(child)
                 with self._lock:
                     self._idle.insert(0, self._new())  # starts while others work; used last
                 raise
@@ -62,12 +72,12 @@ class ChildPool:
         """End all that wait for a question; harmless when repeated."""
         with self._lock:
             while self._idle:
-                self._idle.pop().kill()
+                child = self._idle.pop()
+                self._ready.discard(child)
+                child.kill()
 
     def _new(self) -> Child:
-        child = Child(self._module, env=self._env)
-        self._fresh.add(child)
-        return child
+        return Child(self._module, env=self._env)
 
 
 def _all(what: str) -> None:

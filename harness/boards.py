@@ -68,7 +68,8 @@ def submit_command(
         return False
     with writing(chosen.path):
         (chosen.path / "entries").mkdir(exist_ok=True)
-        there = copy(Entry.open(path), chosen.path / "entries" / name)
+        borrowed = world_class(chosen.card.env).borrowed
+        there = copy(Entry.open(path), chosen.path / "entries" / name, borrowed)
     record = there.record
     chosen.note(
         {

@@ -12,6 +12,7 @@ from typing import Any
 from .config import RunConfig
 
 FAULTS = tuple(f"env.faults.{kind}" for kind in ("slow", "hang", "error", "exit", "garbage", "lost"))
+OPTIMIZERS = ("trainer.optimizer", "trainer.critic", "warmup.optimizer")
 
 AT_LEAST: dict[str, float] = {
     **dict.fromkeys(FAULTS, 0),
@@ -43,6 +44,8 @@ AT_LEAST: dict[str, float] = {
     "algorithm.clip_low": 0,
     "algorithm.clip_high": 0,
     "algorithm.kl": 0,
+    "algorithm.gamma": 0,
+    "algorithm.lam": 0,
     "trainer.ranks": 1,
     "trainer.lora.rank": 0,
     "trainer.updates": 1,
@@ -67,8 +70,8 @@ AT_LEAST: dict[str, float] = {
     "eval.price_in": 0,
     "eval.price_out": 0,
     **{
-        f"{section}.optimizer.{name}": 0
-        for section in ("trainer", "warmup")
+        f"{optimizer}.{name}": 0
+        for optimizer in OPTIMIZERS
         for name in ("weight_decay", "warmup_steps", "decay_steps", "final", "grad_clip")
     },
 }
@@ -80,10 +83,12 @@ POSITIVE = (
     "limits.call_seconds",
     "algorithm.beta",
     "trainer.lora.alpha",
-    "trainer.optimizer.lr",
-    "warmup.optimizer.lr",
+    "algorithm.value_clip",
+    *(f"{optimizer}.lr" for optimizer in OPTIMIZERS),
 )
 AT_MOST: dict[str, float] = {
+    "algorithm.gamma": 1,
+    "algorithm.lam": 1,
     "sampling.top_p": 1,
     "warmup.noise": 1,
 }

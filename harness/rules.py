@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.envs.errors import UnknownName, UserError
 from harness.rl.config import ADVANTAGE, UTILITIES, own_groups
 
-from .bounds import out_of_bounds, value
+from .bounds import OPTIMIZERS, out_of_bounds, value
 from .config import RunConfig
 
 DEFAULT, RECIPE, OVERRIDE = 0, 1, 2
@@ -185,10 +185,10 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         yield "trainer.ranks", "would be ignored: the local engine is one process; set trainer.engine=verl"
     elif config.trainer.ranks > 1 and config.run.place == "inline":
         yield "trainer.ranks", "several need processes of their own, and run.place=inline has one; set run.place=ray"
-    for section in ("trainer", "warmup"):
-        name, rate = f"{section}.optimizer.name", f"{section}.optimizer.adam_lr"
+    for optimizer in OPTIMIZERS:
+        name, rate = f"{optimizer}.name", f"{optimizer}.adam_lr"
         if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):
-            yield rate, "would be ignored: only optimizer.name=muon has a second rate"
+            yield rate, f"would be ignored: only {name}=muon has a second rate"
 
 
 def _lora(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:

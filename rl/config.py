@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from harness.agents.config import AgentConfig, LimitsConfig, ModelConfig, SamplingConfig
@@ -120,6 +120,12 @@ class AlgorithmConfig:
     """Weight of the KL term against the warm-up model; 0 leaves the reference model out."""
     aggregate: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
     """How token losses become one number."""
+    gamma: float = 1.0
+    """PPO: discount of the reward for each sampled token that it comes later."""
+    lam: float = 1.0
+    """PPO: 1 judges a token by what the episode came to, 0 by what the critic expects at the next (GAE's lambda)."""
+    value_clip: float = 0.2
+    """PPO: how far a step may move the critic's values, in units of reward."""
     beta: float = 0.1
     """DPO: pull towards the reference model, per nat by which a chosen sequence gains on the rejected one."""
 
@@ -149,7 +155,7 @@ class OptimizerConfig:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoraConfig:
     """A low-rank change of linear layers (LoRA, arXiv 2106.09685) that is trained in place of the policy's own weights,
-    in the warm-up too; it alone goes to the explorers."""
+    in the warm-up too; it alone goes to the explorers. A critic is trained whole."""
 
     rank: int = 0
     """Of the change of each layer; 0 trains all weights."""
@@ -170,6 +176,8 @@ class TrainerConfig:
     """verl: processes that hold the model's shards between them, each with a GPU where the cluster has any."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+    critic: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """PPO: the optimizer of the critic, a model of its own."""
     updates: int = 1
     """Optimizer steps made from each batch of experiences."""
     token_budget: int = 8192
@@ -185,6 +193,11 @@ class TrainerConfig:
     """Steps between checkpoints (the last step always makes one)."""
     keep: int = 3
     """Checkpoints kept, the newest ones."""
+
+    @property
+    def whole(self) -> TrainerConfig:
+        """The same for the models beside the policy, which have no change."""
+        return replace(self, lora=LoraConfig())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

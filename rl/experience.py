@@ -75,6 +75,16 @@ class Experience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Expected:
+    """What a critic made of one sequence before the step, and what it is to make of it."""
+
+    values: Floats
+    """float32[L]: reward expected before each sampled token; 0.0 elsewhere."""
+    returns: Floats
+    """float32[L]: what it is taught to expect there; 0.0 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExperienceGroup:
     """All that came of one group of attempts at one task."""
 

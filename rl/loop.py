@@ -93,12 +93,12 @@ class Loop:
             sums = [await self._figures(explorer) for explorer in self.explorers]
             if published(version, self.plan.sync) or version == last:
                 await self._publish(version)
+            respawns, self._respawns = self._respawns, 0
+            extra = {"train_wait_seconds": waited, "explorer_respawns": float(respawns)}
+            self.report(version, {**metrics, **figures(sums), **extra})  # before the checkpoint: it ends what is redone
             if version % every == 0 or version == last:
                 older = self._older(version)
                 await self.trainer.call("save", version, list(older), *older.values())
-            respawns, self._respawns = self._respawns, 0
-            extra = {"train_wait_seconds": waited, "explorer_respawns": float(respawns)}
-            self.report(version, {**metrics, **figures(sums), **extra})
 
     async def _figures(self, explorer: Handle) -> dict[str, float]:
         try:

@@ -113,6 +113,10 @@ class ALFWorld(TextEnv):
         info = self._info(episode) | {"refused": observation == NOTHING}
         return observation, float(episode.won), episode.won, False, info
 
+    @classmethod
+    def borrowed(cls, task: Task) -> bool:
+        return task.data.get("goals") == "human"
+
     def expert(self) -> Expert | None:
         return SearchExpert() if self._readable else None
 

@@ -8,6 +8,7 @@ a kind of verdict, and is never taken for a wrong answer.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -19,11 +20,13 @@ from .numbers import Number, number, same_in_base, same_number, split_unit, sque
 
 VERSION = "1"
 """Raised whenever a verdict may differ, so that scores stay comparable."""
-DEADLINE = 1.8
-"""Seconds that the algebra of one answer may take; with the process ended, a verdict comes within two."""
+DEADLINE = 1.5
+"""Seconds that the algebra of one answer may take. On a busy machine, to end the process and to start its successor
+takes a good part of a second more, and a verdict is to come within two."""
 WORKERS = 2
 """Grading processes of one process of ours; they start when first needed."""
 START_SECONDS = 120.0
+"""Most that the start of one may take; `warm` waits for it, so that the grading of an answer need not."""
 _LONGEST = 2000
 _NO_NUMBER = re.compile(r"[\d\s.]+|(?=.*[A-Za-z]{3})[A-Za-z'\s]+")
 """Digits that make no number, or words: no algebra will make one of them."""
@@ -85,6 +88,17 @@ def at_once(answer: str, gold: str, *, worked_out: bool = False) -> Verdict | No
     if quick is None and worked_out:
         quick = Kind.UNPARSED
     return None if quick is None else Verdict(quick, taken)
+
+
+def ready() -> bool:
+    """Whether there is nothing that `warm` would wait for."""
+    return _pool.ready
+
+
+def warm() -> None:
+    """Wait for a grading process. Where none comes, the first grading that needs one says so."""
+    with suppress(ChildLate, ChildDied):
+        _pool.warm()
 
 
 def _letter_by_letter(answer: str, gold: str) -> bool:

@@ -14,7 +14,7 @@ from ..tasks import ENDLESS, LazyTasks, check_choice
 from . import arithmetic, countdown, rewards
 from .datasets import rows
 from .extract import answer_in
-from .grade import VERSION, Kind, Verdict, at_once, grade
+from .grade import START_SECONDS, VERSION, Kind, Verdict, at_once, grade, ready, warm
 
 HELD_OUT = 100_000
 """Length of the held-out splits of what is generated."""
@@ -36,6 +36,7 @@ class Math(TextEnv):
         max_steps=1,
         instructions="Solve the problem. The action is the word answer and the result, for example: answer 42",
         isolation="thread",  # grading may wait for a process
+        reset_seconds=START_SECONDS,  # which starts with the first problem that may need it
         cloneable=True,
         grader_version=VERSION,
         splits=arithmetic.SPLITS,
@@ -76,11 +77,11 @@ class Math(TextEnv):
             listed = ", ".join(f"{number} ({what})" for number, what in levels.items())
             raise UserError(f"option level of math must be one of: {listed}; got {level!r}.")
 
-        def generated(i: int) -> Task:
+        def made(i: int) -> Task:
             data = _arithmetic(split, chosen, i) if source == "arithmetic" else _countdown(split, chosen, i)
             return Task(env="math", split=split, id=f"{source}{chosen}/{i}", seed=i, data={**data, **paid})
 
-        return LazyTasks(ENDLESS if split == "train" else HELD_OUT, generated)
+        return LazyTasks(ENDLESS if split == "train" else HELD_OUT, made)
 
     @classmethod
     def texts(cls) -> Sequence[str]:
@@ -100,6 +101,8 @@ class Math(TextEnv):
             task = self.tasks("train")[int(self.np_random.integers(ENDLESS))]
         self._task = task.data
         self._kind = str(task.data["kind"])
+        if not _generated(self._kind):
+            warm()
         return str(task.data["question"]), {"task_type": self._kind}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -117,9 +120,15 @@ class Math(TextEnv):
     @classmethod
     def at_once(cls, task: Task, action: str | None) -> bool:
         kind = str(task.data["kind"])
-        if action is None or kind == "countdown":
+        if action is None:
+            return _generated(kind) or ready()
+        if kind == "countdown":
             return True
         return at_once(action, str(task.data["answer"]), worked_out=kind in arithmetic.KINDS) is not None
+
+    @classmethod
+    def borrowed(cls, task: Task) -> bool:
+        return not _generated(str(task.data["kind"]))
 
     def _verdict(self, action: str) -> Verdict:
         if self._kind == "countdown":
@@ -149,6 +158,11 @@ class CountdownExpert:
     def act(self, observation: str, info: Mapping[str, Any]) -> tuple[str, str]:
         given = countdown.asked(observation)
         return "", f"answer {countdown.solve(given)}"
+
+
+def _generated(kind: str) -> bool:
+    """Whether problems of this kind are made here, and their answers are graded without algebra."""
+    return kind == "countdown" or kind in arithmetic.KINDS
 
 
 def _paid(weights: Mapping[str, float] | None, words: Sequence[int] | None) -> dict[str, Any]:

@@ -7,10 +7,10 @@ attempt is in memory at a time, but for those in flight.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -26,6 +26,7 @@ from .board import Board
 from .entry import Entry
 from .replay import Fault, Finding, answers, differences, label, replays
 from .score import Result, result_of
+from .seal import is_sealed, plain, sealed_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -95,7 +96,7 @@ class Audit:
             self._prompted += result.prompt_tokens
             self._sampled += result.sampled_tokens
             self.results.append(result)
-            if not _same_task(stored.task, task):
+            if not _same_task(stored.task, sealed_task(task) if is_sealed(stored) else task):
                 self.swapped.append(
                     Finding(Fault.TASK, label(stored), f"its task is not {task.key} as the world makes it")
                 )
@@ -136,10 +137,3 @@ class Audit:
 
 def _same_task(stored: Task, true: Task) -> bool:
     return replace(stored, data={}) == replace(true, data={}) and plain(stored.data) == plain(true.data)
-
-
-def plain(value: Any) -> Any:
-    """Tuples are lists in JSON."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -17,7 +17,7 @@ import fcntl
 import gzip
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,10 +35,12 @@ from . import tokens
 from .intake import digest, read_objects, unpacked_lines
 from .record import Record
 from .score import Result, Scores, as_json, result_of, score
+from .seal import is_sealed, sealed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from harness.envs.base import Task
 
 _TRAJECTORY = TypeAdapter(Trajectory)
 _RECORD = TypeAdapter(Record)
@@ -105,8 +107,9 @@ def entries(folder: Path) -> list[Entry]:
     return [e for p in sorted(folder.rglob("record.json")) if (e := Entry(p.parent)).finished]
 
 
-def copy(entry: Entry, folder: Path) -> Entry:
-    """A finished entry without its logprobs, which are most of its bytes and in no figure, in a new folder.
+def copy(entry: Entry, folder: Path, borrowed: Callable[[Task], bool]) -> Entry:
+    """A finished entry in a new folder: without its logprobs, which are most of its bytes and in no figure, and without
+    texts that are not ours to copy, where its world says so (`TextEnv.borrowed`).
 
     Raises UserError where the folder is there already.
     """
@@ -119,7 +122,7 @@ def copy(entry: Entry, folder: Path) -> Entry:
             write_atomically(part / name, (entry.path / name).read_bytes())
     with whole(part / PACKED) as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as pack:
         for trajectory in entry.trajectories():
-            pack.write(_line(_lean(trajectory)))
+            pack.write(_line(_lean(_kept(trajectory, borrowed))))
     sign(part, entry.scores())
     part.replace(folder)
     return Entry.open(folder)
@@ -254,6 +257,10 @@ def _read(line: bytes, where: str) -> Trajectory:
         return _TRAJECTORY.validate_json(line)
     except ValidationError as e:
         raise UserError(f"{where}: no attempt of this version: {_first(e)}") from None
+
+
+def _kept(trajectory: Trajectory, borrowed: Callable[[Task], bool]) -> Trajectory:
+    return sealed(trajectory) if not is_sealed(trajectory) and borrowed(trajectory.task) else trajectory
 
 
 def _lean(trajectory: Trajectory) -> Trajectory:

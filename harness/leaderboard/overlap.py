@@ -19,6 +19,8 @@ import numpy as np
 from harness.envs.errors import UserError
 from harness.envs.registry import world_class
 
+from .seal import plain
+
 if TYPE_CHECKING:
     from harness.envs.base import Task, TextEnv
 
@@ -43,7 +45,7 @@ class Pair:
 
 def fingerprint(task: Task) -> str:
     """What a task is beside its name and split: equal for equal content."""
-    return json.dumps([task.env, task.seed, _plain(task.data)], sort_keys=True)
+    return json.dumps([task.env, task.seed, plain(task.data)], sort_keys=True)
 
 
 def overlap(first: Sequence[Task], second: Sequence[Task], env: str, *, near: float = 0.8) -> list[Pair]:
@@ -110,9 +112,3 @@ def clashes(tasks: Iterable[Task], scored: Iterable[Task]) -> Iterator[tuple[Tas
     for task in tasks:
         if (same := keys.get(task.key) or prints.get(fingerprint(task))) is not None:
             yield task, same
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

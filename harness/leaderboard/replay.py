@@ -18,6 +18,8 @@ from harness.agents.models.base import ContextFull, ModelError, Prompt, Sampling
 from harness.agents.play import play
 from harness.agents.types import Completion, Outcome, Trajectory, Turn
 
+from .seal import is_sealed, sealed
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -135,6 +137,8 @@ def differences(stored: Trajectory, again: Trajectory, tokenizer: PreTrainedToke
     def found(fault: Fault, text: str) -> Finding:
         return Finding(fault, where, text)
 
+    if is_sealed(stored):
+        again = sealed(again)
     if again.outcome in (Outcome.ENV_ERROR, Outcome.GRADER_ERROR, Outcome.TIMEOUT) and stored.scored:
         yield found(Fault.REPLAY, f"the replay ended in {again.outcome}: {again.error}")
         return

@@ -28,6 +28,7 @@ from .entry import Entry, EntryWriter
 from .intake import digest, inspect
 from .replay import EXACT, label, replays
 from .score import Scores
+from .seal import is_sealed, sealed
 
 _AGENT = TypeAdapter(AgentConfig)
 
@@ -138,6 +139,8 @@ async def _graded(board: Board, entry: Entry, version: str, folder: Path) -> tup
 
 def _regraded(stored: Trajectory, again: Trajectory, where: Path) -> Trajectory:
     """The stored attempt with today's rewards and outcome. Raises UserError where the agent would see other texts."""
+    if is_sealed(stored):
+        again = sealed(again)
     told = [stored.opening, *(turn.observation for turn in stored.turns[:-1])]
     tells = [again.opening, *(turn.observation for turn in again.turns[: len(stored.turns) - 1])]
     if told != tells or len(again.turns) != len(stored.turns):

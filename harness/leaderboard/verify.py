@@ -33,13 +33,14 @@ from harness.envs.errors import UserError
 from harness.envs.registry import names, world_class
 
 from .. import __version__
-from .audit import AGENT, Audit, plain
+from .audit import AGENT, Audit
 from .board import Board, board_of, broken, expected_tasks
 from .entry import Entry
 from .intake import digest, inspect, read_object
 from .record import Record, prompt_hash
 from .replay import EXACT, Fault, Finding
 from .score import Result, as_json, score
+from .seal import plain
 from .tokens import NAME as TOKENIZER
 from .tokens import tokenizer_hash, unpack
 

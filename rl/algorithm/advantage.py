@@ -1,18 +1,22 @@
-"""From the rewards of a group's attempts to an advantage for each sampled token.
+"""From the rewards of a group's attempts, and a critic's values where there is one, to each sampled token's advantage.
 
-Knows rewards and masks only: no model, loss or buffer. Invariants: an attempt counts once, however many sequences it
-left; an attempt that was lost is in no mean, deviation or denominator; advantages are 0.0 where the mask is False.
+Knows rewards, values and masks only: no model, loss or buffer. Invariants: an attempt counts once, however many
+sequences it left; an attempt that was lost is in no mean, deviation or denominator; advantages are 0.0 where the mask
+is False.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..experience import ExperienceGroup
+from harness.envs.errors import UserError
+
+from ..experience import Expected, Experience, ExperienceGroup, Floats, Mask
 
 Rewards = NDArray[np.float64]
 Estimator = Callable[[Rewards], Rewards]
@@ -79,6 +83,106 @@ def with_advantages(group: ExperienceGroup, estimator: Estimator) -> Advantages:
     """
     if group.experiences and all(e.advantages is not None for e in group.experiences):
         return Advantages(group=group, flat=not any(np.any(e.advantages) for e in group.experiences))
+    numbers = _by_attempt(group, estimator)
+    judged = tuple(
+        e.with_advantages(np.where(e.mask, np.float32(numbers[e.attempt]), np.float32(0.0))) for e in group.experiences
+    )
+    return Advantages(group=replace(group, experiences=judged), flat=not any(numbers.values()))
+
+
+def gae(values_L: Floats, mask_L: Mask, reward: float, *, gamma: float, lam: float) -> tuple[Floats, Floats]:
+    """(advantages float32[L], returns float32[L]) of one attempt, in units of reward; 0.0 where the mask is False.
+
+    Generalized advantage estimation (Schulman et al., arXiv 1506.02438, equation 16; as PPO uses it, arXiv 1707.06347,
+    equations 11 and 12). Time runs over the N sampled tokens alone: what the world said in between takes no time, so
+    the next state of a turn's last token is that before the next turn's first. With V_N = 0 and r = reward at the last
+    sampled token, 0 before:
+
+        delta_n = r_n + gamma V_(n+1) - V_n,    A_n = delta_n + gamma lam A_(n+1),    return_n = A_n + V_n
+
+    Nothing is bootstrapped. An episode that a limit of steps or context cut off has its reward like any other: here a
+    limit is a rule of the task, not an accident of the sampling, and a value in the reward's place would teach that
+    running out of steps costs nothing. (Attempts lost to a fault never come here.)
+
+    values_L: float[L], V before each sampled token. With gamma = lam = 1 each advantage is the reward minus the value.
+
+    >>> mask = np.array([False, True, False, True])
+    >>> advantages, returns = gae(np.array([9, 0.5, 9, 0.25], np.float32), mask, 1.0, gamma=1.0, lam=0.5)
+    >>> advantages.tolist(), returns.tolist()
+    ([0.0, 0.125, 0.0, 0.75], [0.0, 0.625, 0.0, 1.0])
+    """
+    values_N = values_L[mask_L].astype(np.float64)
+    deltas_N = gamma * np.append(values_N[1:], 0.0)[: len(values_N)] - values_N
+    deltas_N[-1:] += reward
+    advantage, backwards = 0.0, []
+    for delta in deltas_N[::-1].tolist():
+        advantage = delta + gamma * lam * advantage
+        backwards.append(advantage)
+    advantages_L, returns_L = np.zeros(len(mask_L), np.float32), np.zeros(len(mask_L), np.float32)
+    advantages_L[mask_L] = advantages_N = np.array(backwards[::-1])
+    returns_L[mask_L] = advantages_N + values_N
+    return advantages_L, returns_L
+
+
+def with_critic(
+    group: ExperienceGroup, estimator: Estimator, values: Sequence[Floats], *, gamma: float, lam: float
+) -> tuple[Advantages, dict[str, Expected]]:
+    """Every experience of the group with the advantages that `gae` gives its attempt, and what was and is to be
+    expected of it by the experience's key.
+
+    values: float32[L] of each experience, in order. An attempt of several sequences is one stretch of time, and the
+    estimator's number for it stands at the last sampled token of the last. No group is flat: what all its attempts came
+    to says something to a critic. Raises as `with_advantages` does, and UserError where advantages are there already.
+    """
+    if any(e.advantages is not None for e in group.experiences):
+        raise UserError(
+            f"the group '{group.group}' has advantages of its own, and a critic would have nothing to learn from it. "
+            "Choose an algorithm without a critic (algorithm.name=grpo), or leave buffer.strategy at fifo or priority."
+        )
+    judged: dict[str, Experience] = {}
+    expected: dict[str, Expected] = {}
+    for attempt, number in _by_attempt(group, estimator).items():
+        parts = [(e, v) for e, v in zip(group.experiences, values, strict=True) if e.attempt == attempt]
+        values_L = np.concatenate([v for _, v in parts])
+        mask_L = np.concatenate([e.mask for e, _ in parts])
+        advantages_L, returns_L = gae(values_L, mask_L, number, gamma=gamma, lam=lam)
+        ends = np.cumsum([len(e) for e, _ in parts])[:-1]
+        for (e, v), a, r in zip(parts, np.split(advantages_L, ends), np.split(returns_L, ends), strict=True):
+            judged[e.key], expected[e.key] = e.with_advantages(a), Expected(values=v, returns=r)
+    experiences = tuple(judged[e.key] for e in group.experiences)
+    return Advantages(group=replace(group, experiences=experiences), flat=not experiences), expected
+
+
+def explained(experiences: Sequence[Experience], expected: Mapping[str, Expected]) -> float:
+    """Share of the returns' variance over sampled tokens that the critic knew before the step: 1 where it knew all, 0
+    where it knew no more than their mean, nan where they do not vary."""
+    if not experiences:
+        return math.nan
+    returns_N = np.concatenate([expected[e.key].returns[e.mask] for e in experiences])
+    values_N = np.concatenate([expected[e.key].values[e.mask] for e in experiences])
+    return 1.0 - float((returns_N - values_N).var()) / float(returns_N.var()) if np.ptp(returns_N) else math.nan
+
+
+def whitened(groups: Sequence[Sequence[Experience]]) -> list[list[Experience]]:
+    """The same, the advantages of all sampled tokens together with mean 0 and (sample) deviation 1."""
+    every = [e for group in groups for e in group]
+    if not every:
+        return []
+    raw_N = np.concatenate([e.advantages[e.mask] for e in every if e.advantages is not None]).astype(np.float64)
+    white_N = standardized(raw_N)
+    done: list[list[Experience]] = []
+    start = 0
+    for group in groups:
+        done.append([])
+        for e in group:
+            advantages_L, end = np.zeros(len(e), np.float32), start + int(e.mask.sum())
+            advantages_L[e.mask], start = white_N[start:end], end
+            done[-1].append(e.with_advantages(advantages_L))
+    return done
+
+
+def _by_attempt(group: ExperienceGroup, estimator: Estimator) -> dict[int, float]:
+    """The estimator's number for each attempt that left experiences."""
     rewards: dict[int, float] = {}
     for e in group.experiences:
         if e.reward is None or not np.isfinite(e.reward):
@@ -88,8 +192,5 @@ def with_advantages(group: ExperienceGroup, estimator: Estimator) -> Advantages:
                 f"{e.key}: attempt {e.attempt} of {group.group} has rewards {rewards[e.attempt]} and {e.reward}; "
                 "all sequences of one attempt carry the attempt's reward"
             )
-    values = dict(zip(rewards, estimator(np.array(list(rewards.values()), np.float64)), strict=True))
-    judged = tuple(
-        e.with_advantages(np.where(e.mask, np.float32(values[e.attempt]), np.float32(0.0))) for e in group.experiences
-    )
-    return Advantages(group=replace(group, experiences=judged), flat=not any(values.values()))
+    numbers = estimator(np.array(list(rewards.values()), np.float64))
+    return dict(zip(rewards, numbers.tolist(), strict=True))

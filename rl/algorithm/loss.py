@@ -29,10 +29,10 @@ class LossFn(Protocol):
         """Of how many things the loss is the mean: loss tokens, rows that have any, pairs that have any. Adds up over
         micro-batches, and what has no loss tokens counts for nothing."""
 
-    def __call__(self, logprobs_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
-        """logprobs_N: float32[N], of the policy under training, at the N positions where `batch.mask` is True, in
-        row-major order. Returns (sum of weighted losses, metrics): each metric is a sum too, to be divided by the same
-        count, but a name ending in `_max` is a maximum, to be combined as such."""
+    def __call__(self, logprobs_N: torch.Tensor, batch: Batch, /) -> tuple[torch.Tensor, Metrics]:
+        """logprobs_N: float32[N], of the policy under training (of a critic: values), at the N positions where
+        `batch.mask` is True, in row-major order. Returns (sum of weighted losses, metrics): each metric is a sum too,
+        to be divided by the same count, but a name ending in `_max` is a maximum, to be combined as such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +152,34 @@ class DpoLoss:
         }
         # A pair without loss tokens would add log 2 without having anything to say.
         return (losses_P * used_P).sum(), metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueLoss:
+    """PPO's clipped regression of a critic on returns, a token (arXiv 1707.06347, equation 9; its clip is that of the
+    authors' code, OpenAI Baselines' ppo2). With value V, the value `old` before the step, and return R:
+
+        loss = max((V - R)^2, (old + clip(V - old, -clip, clip) - R)^2) / 2
+
+    Needs `batch.values` and `batch.returns`; raises ValueError where one is missing. Metrics: clip_fraction (tokens
+    whose gradient the clip takes away).
+    """
+
+    clip: float = 0.2
+    """In units of reward."""
+    aggregate: Aggregate = "token-mean"
+
+    def count(self, batch: Batch) -> int:
+        return _count(batch, self.aggregate)
+
+    def __call__(self, values_N: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        old_N = _at_mask(batch, batch.values, "values")
+        returns_N = _at_mask(batch, batch.returns, "returns")
+        free_N = (values_N - returns_N).square()
+        held_N = (old_N + (values_N - old_N).clamp(-self.clip, self.clip) - returns_N).square()
+        weights_N = _weights(batch, self.aggregate)
+        metrics = {"clip_fraction": ((held_N > free_N) * weights_N).sum()}
+        return (torch.maximum(free_N, held_N) * weights_N).sum() / 2, metrics
 
 
 def combined(parts: Iterable[Metrics]) -> Metrics:

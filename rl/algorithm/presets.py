@@ -8,7 +8,7 @@ refused by `check`, never dropped in silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.envs.errors import UnknownName, UserError
@@ -38,12 +38,15 @@ class Preset:
     loss: Callable[[AlgorithmConfig], LossFn]
     """Makes the loss from the settings."""
     advantage: Estimator | None
-    """Rewards of a group's attempts -> advantages; None: rewards are not used."""
+    """Rewards of a group's attempts -> advantages; None: rewards are not used. Where there is a critic: -> what stands
+    at the attempts' last tokens in their rewards' place."""
     plain_advantage: Estimator | None = None
     """The advantage where `algorithm.normalize_std` is false; None: that setting is not for this algorithm."""
     settings: tuple[str, ...] = ()
-    """Fields of the `algorithm` section that the loss reads; all others are refused, but for those that the advantages
-    above imply."""
+    """Fields of the `algorithm` section that the losses read; all others are refused, but for those that the advantages
+    and the critic imply."""
+    critic: Callable[[AlgorithmConfig], LossFn] | None = None
+    """Makes the loss of a critic, whose values judge each token; None: there is none."""
     pairs: bool = False
     """The loss is of preference pairs, and always against a reference model."""
     needs_group: bool = True
@@ -53,7 +56,8 @@ class Preset:
 
     def reads(self, setting: str) -> bool:
         """Whether a field of the `algorithm` section makes a difference."""
-        return setting in self.settings or (setting == "normalize_std" and self.plain_advantage is not None)
+        implied = {"normalize_std": self.plain_advantage, "gamma": self.critic, "lam": self.critic}
+        return setting in self.settings or implied.get(setting) is not None
 
 
 def _clipped(config: AlgorithmConfig) -> LossFn:
@@ -66,6 +70,12 @@ def _reinforce(config: AlgorithmConfig) -> LossFn:
     from .loss import ReinforceLoss
 
     return ReinforceLoss(aggregate=config.aggregate)
+
+
+def _values(config: AlgorithmConfig) -> LossFn:
+    from .loss import ValueLoss
+
+    return ValueLoss(clip=config.value_clip, aggregate=config.aggregate)
 
 
 def _sft(config: AlgorithmConfig) -> LossFn:
@@ -102,6 +112,14 @@ PRESETS: Mapping[str, Preset] = {
         loss=_clipped,
         settings=("clip_low", "clip_high", "kl", "aggregate"),
     ),
+    "ppo": Preset(
+        summary="rewards against a critic's values, token by token; clipped ratios (arXiv 1506.02438, 1707.06347)",
+        advantage=no_baseline,
+        loss=_clipped,
+        critic=_values,
+        settings=("clip_low", "clip_high", "kl", "aggregate", "value_clip"),
+        needs_group=False,
+    ),
     "reinforce": Preset(
         summary="plain policy gradient on the reward itself, strictly on-policy",
         advantage=no_baseline,
@@ -133,6 +151,9 @@ _IGNORED: Mapping[str, tuple[object, str]] = {
     "kl": (0.0, "has no term against a reference model that this would weigh; leave it at 0"),
     "normalize_std": (False, "never divides by a group's deviation (grpo does); leave it out, or false"),
     "aggregate": ("token-mean", "does not divide by a sequence's length; leave it at token-mean"),
+    "gamma": (None, "has no critic (ppo has); leave it out"),
+    "lam": (None, "has no critic (ppo has); leave it out"),
+    "value_clip": (None, "has no critic (ppo has); leave it out"),
     "beta": (None, "is not about pairs (dpo is); leave it out"),
 }
 """Setting -> the value that does no harm under an algorithm which does not read it, and why it does not."""
@@ -181,10 +202,14 @@ def check(
         preset(algorithm.name)
     except UserError as error:
         return [("algorithm.name", str(error))]
-    asked = given or (lambda path, because: _differs(algorithm, path))
+    asked = given or (lambda path, because: _differs(algorithm, trainer, path))
     return [
         *(_impossible_from_file(algorithm) if file else _impossible(algorithm, explorer, trainer, sync)),
-        *((path, f"would be ignored: {why}") for path, why in _ignored(algorithm) if asked(path, "algorithm.name")),
+        *(
+            (path, f"would be ignored: {why}")
+            for path, why in _ignored(algorithm, trainer)
+            if asked(path, "algorithm.name")
+        ),
     ]
 
 
@@ -228,14 +253,16 @@ def _impossible_from_file(algorithm: AlgorithmConfig) -> Iterator[tuple[str, str
         )
 
 
-def _ignored(algorithm: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+def _ignored(algorithm: AlgorithmConfig, trainer: TrainerConfig) -> Iterator[tuple[str, str]]:
     chosen = preset(algorithm.name)
     for setting, (harmless, why) in _IGNORED.items():
         if not chosen.reads(setting) and getattr(algorithm, setting) != harmless:
             yield f"algorithm.{setting}", f"{algorithm.name} {why}"
+    if chosen.critic is None:
+        yield "trainer.critic", f"{algorithm.name} has no critic (ppo has); leave it out"
 
 
-def _differs(algorithm: AlgorithmConfig, path: str) -> bool:
-    field = path.removeprefix("algorithm.")
-    default = next(f.default for f in fields(algorithm) if f.name == field)
-    return bool(getattr(algorithm, field) != default)
+def _differs(algorithm: AlgorithmConfig, trainer: TrainerConfig, path: str) -> bool:
+    section, field = path.split(".")
+    here, default = (algorithm, AlgorithmConfig()) if section == "algorithm" else (trainer, TrainerConfig())
+    return bool(getattr(here, field) != getattr(default, field))

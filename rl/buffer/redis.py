@@ -235,7 +235,10 @@ def _order(id_: bytes) -> tuple[int, int]:
 
 def _check(server: Any, where: str) -> None:
     """Refuse a server that would forget: without a log on disk, or one that throws keys away."""
-    if not server.info("persistence").get("aof_enabled"):
+    persistence = server.info("persistence")
+    if persistence.get("loading"):  # while it reads its log it says that it keeps none
+        raise redis.BusyLoadingError(f"{where} is starting")
+    if not persistence.get("aof_enabled"):
         raise UserError(
             f"{where}: this server keeps nothing on disk, so experiences would not survive it. Start it with "
             "`redis-server --appendonly yes --appendfsync always`."

@@ -5,7 +5,7 @@ Invariant: a position's mask decides whether it carries loss; padding is told by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..experience import Example, Experience, Pair
+from ..experience import Example, Expected, Experience, Pair
 
 _WINDOW = 16
 """Batches' worth of examples that are sorted together: long enough to waste little padding, short enough to mix."""
@@ -39,6 +39,10 @@ class Batch:
     """float32[B, L]; None for demonstrations."""
     reference_logprobs: torch.Tensor | None = None
     """float32[B, L] of the reference model, or None."""
+    values: torch.Tensor | None = None
+    """float32[B, L] that the critic expected before the step, or None where there is none."""
+    returns: torch.Tensor | None = None
+    """float32[B, L] that it is to expect, or None."""
     expert: torch.Tensor | None = None
     """bool[B]: rows that somebody else than the policy under training has made (lineage `expert`); None for
     demonstrations and pairs."""
@@ -68,8 +72,10 @@ class Batch:
         return replace(self, reference_logprobs=torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True))
 
 
-def from_experiences(experiences: Sequence[Experience]) -> Batch:
-    """All experiences as one batch, shortest first. Raises ValueError where one has no advantages yet."""
+def from_experiences(experiences: Sequence[Experience], expected: Mapping[str, Expected] | None = None) -> Batch:
+    """All experiences as one batch, shortest first. expected: a critic's, by the experience's key.
+
+    Raises ValueError where one has no advantages yet."""
     ordered = sorted(experiences, key=len)
     advantages = [e.advantages for e in ordered]
     missing = [e.key for e in ordered if e.advantages is None]
@@ -77,8 +83,11 @@ def from_experiences(experiences: Sequence[Experience]) -> Batch:
         raise ValueError(f"{len(missing)} experiences have no advantages, among them {missing[0]}")
     rows = _padded(ordered)
     expert = torch.tensor([bool(e.lineage.get("expert")) for e in ordered])
+    mine = [expected[e.key] for e in ordered] if expected else None
     return Batch(
         **rows,
+        values=_pad([m.values for m in mine], torch.float32) if mine else None,
+        returns=_pad([m.returns for m in mine], torch.float32) if mine else None,
         logprobs=_pad([e.logprobs for e in ordered], torch.float32),
         advantages=_pad([a for a in advantages if a is not None], torch.float32),
         expert=expert,
@@ -86,8 +95,8 @@ def from_experiences(experiences: Sequence[Experience]) -> Batch:
     )
 
 
-def from_examples(examples: Sequence[Example]) -> Batch:
-    """All demonstrations as one batch, shortest first."""
+def from_examples(examples: Sequence[Example | Experience]) -> Batch:
+    """All demonstrations (or experiences, whose tokens and mask alone are asked for) as one batch, shortest first."""
     return Batch(**_padded(sorted(examples, key=len)))
 
 

@@ -35,12 +35,8 @@ class Scorer(Protocol):
         elsewhere; of the distribution after temperature, no gradient."""
 
 
-class TrainEngine(Scorer, Protocol):
-    """One model under training."""
-
-    tokenizer: PreTrainedTokenizerBase
-    context: int
-    """Most tokens of a sequence."""
+class Trained(Protocol):
+    """A model under training."""
 
     def begin(self, optimizer: OptimizerConfig, steps: int) -> None:
         """Start a phase of `steps` optimizer steps with a new optimizer and schedule; the weights stay."""
@@ -53,6 +49,29 @@ class TrainEngine(Scorer, Protocol):
         in _max: the largest). Raises ValueError where no token carries loss.
         """
 
+    def save(self, folder: Path) -> None:
+        """Model and tokenizer in transformers format, optimizer and schedule beside them, into an existing folder; with
+        LoRA the changed model, and the change by itself in peft's format in a folder below."""
+
+    def load(self, folder: Path) -> None:
+        """The state that `save` wrote, into the phase that was begun. Raises UserError where it is another model's."""
+
+
+class Critic(Trained, Protocol):
+    """A model with one number a token, beside the policy that it was made from."""
+
+    def values(self, batch: Batch) -> list[torch.Tensor]:
+        """What is expected before each token under `batch.mask` is sampled, float32[length] a row, 0.0 elsewhere; no
+        gradient."""
+
+
+class TrainEngine(Scorer, Trained, Protocol):
+    """The policy."""
+
+    tokenizer: PreTrainedTokenizerBase
+    context: int
+    """Most tokens of a sequence."""
+
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Named weights as transformers names them, tied ones once, streamed for synchronization; with LoRA only the
         change of those that the engine was made on (see agents/models/adapter.py). They are live: copy what must
@@ -62,12 +81,9 @@ class TrainEngine(Scorer, Protocol):
         """The model in `folder` as one to compare with, on the same devices and at the same temperature. Raises
         UserError where there is none."""
 
-    def save(self, folder: Path) -> None:
-        """Model and tokenizer in transformers format, optimizer and schedule beside them, into an existing folder; with
-        LoRA the changed model, and the change by itself in peft's format in a folder below."""
-
-    def load(self, folder: Path) -> None:
-        """The state that `save` wrote, into the phase that was begun. Raises UserError where it is another model's."""
+    def critic(self, folder: Path) -> Critic:
+        """A critic on the same devices: the model in `folder`, its output head replaced by one that says 0 of every
+        token. Raises UserError where there is none, or it is of a kind that cannot be a critic."""
 
     def load_weights(self, folder: Path) -> None:
         """The weights that `save` wrote, alone. Raises UserError where they are another model's."""

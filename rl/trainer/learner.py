@@ -8,7 +8,7 @@ would have done; `version` is the number of training steps done.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ..algorithm.loss import SftLoss
 from ..experience import Example
 from ..sync.weights import WeightFolder, fingerprint
 from . import batch, checkpoint
-from .engine import Scorer, make_engine
+from .engine import Critic, Scorer, make_engine
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +34,8 @@ WARMUP = "warmup"
 POLICIES = "policies"
 """In a checkpoint: weights of older versions that explorers sample with where they lag behind (`sync.offset`,
 `sync.interval`). In a folder of their own, so that nobody takes them for the model's."""
+CRITIC = "critic"
+"""In a checkpoint: folder of the critic and its optimizer, where the algorithm has one."""
 
 
 class Learner:
@@ -47,6 +49,9 @@ class Learner:
         self._tokenizer = fingerprint(self._engine.tokenizer)
         self._reference: Scorer | None = None
         self._loss = presets.loss(plan.algorithm)
+        value_loss = presets.preset(plan.algorithm.name).critic
+        self._value_loss = value_loss(plan.algorithm) if value_loss else None
+        self._critic: Critic | None = None
         self.version = 0
         self.journal = ""
         """Digest of all that was trained on, in order."""
@@ -62,6 +67,8 @@ class Learner:
         if newest is not None:
             self._read(checkpoint.read_state(newest))
             self._engine.load(newest)
+            if self._value_loss:
+                self._critic_model().load(newest / CRITIC)
         elif warm.is_dir():
             self._engine.load_weights(warm)
         return self.version
@@ -126,7 +133,16 @@ class Learner:
         """
         if step != self.version:
             raise ValueError(f"{self.version} training steps are done, not {step}")
-        self._save(checkpoint.name_of(step), dict(zip(older, weights, strict=True)))
+
+        def beside(folder: Path) -> None:
+            if self._value_loss:
+                (folder / CRITIC).mkdir()
+                self._critic_model().save(folder / CRITIC)
+            for version, named in zip(older, weights, strict=True):
+                (folder / POLICIES).mkdir(exist_ok=True)
+                save_file({n: w.clone() for n, w in named.items()}, folder / POLICIES / f"{version}.safetensors")
+
+        self._save(checkpoint.name_of(step), beside)
         checkpoint.prune(self._checkpoints, self._plan.trainer.keep)
 
     def older(self) -> list[int]:
@@ -151,19 +167,27 @@ class Learner:
     def _reference_model(self) -> Scorer:
         """The model that the KL term holds on to: the warmed-up one, or the base where there was no warm-up."""
         if self._reference is None:
-            warm = self._checkpoints / WARMUP
-            self._reference = self._engine.reference(warm if warm.is_dir() else self._base)
+            self._reference = self._engine.reference(self._start())
         return self._reference
+
+    def _critic_model(self) -> Critic:
+        """What judges tokens: it begins as the policy that reinforcement learning begins with."""
+        if self._critic is None:
+            self._critic = self._engine.critic(self._start())
+            self._critic.begin(self._plan.trainer.critic, self._plan.run.steps * self._updates)
+        return self._critic
+
+    def _start(self) -> Path:
+        warm = self._checkpoints / WARMUP
+        return warm if warm.is_dir() else self._base
 
     def _begin(self) -> None:
         self._engine.begin(self._plan.trainer.optimizer, self._plan.run.steps * self._updates)
 
-    def _save(self, name: str, older: Mapping[int, Mapping[str, torch.Tensor]] | None = None) -> None:
+    def _save(self, name: str, beside: Callable[[Path], None] = lambda folder: None) -> None:
         def fill(folder: Path) -> None:
             self._engine.save(folder)
-            for version, weights in (older or {}).items():
-                (folder / POLICIES).mkdir(exist_ok=True)
-                save_file({n: w.clone() for n, w in weights.items()}, folder / POLICIES / f"{version}.safetensors")
+            beside(folder)
 
         checkpoint.write(self._checkpoints, name, fill, self._state())
 

@@ -11,22 +11,20 @@ that is trained must be the one that sampled.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
 from harness.agents.models.loading import context_of, load_pretrained
 from harness.envs.errors import UserError
 
 from ..algorithm.loss import LossFn, Metrics, combined
-from ..config import LoraConfig
 from .batch import Batch, split
 from .engine import Scorer, refuse_untrainable, report
 from .lora import Adapter, Unchanged
-from .models import recompute, refuse_another
+from .models import new_head, recompute, refuse_another, zero_head
 from .optimizer import Optimizer
 
 if TYPE_CHECKING:
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
 class LocalEngine:
     """Implements `TrainEngine`. Weights and optimizer are float32; `config.dtype` is that of the computation."""
 
+    _auto: ClassVar[Any] = AutoModelForCausalLM
+
     def __init__(
         self, folder: Path | str, config: TrainerConfig, *, temperature: float = 1.0, device: str | None = None
     ) -> None:
@@ -47,16 +47,14 @@ class LocalEngine:
         """
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
-        self._model: PreTrainedModel = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32)
-        self._adapter = Adapter(self._model, config.lora) if config.lora.rank else None
+        model, head = self._pretrained(folder)
+        self._model: PreTrainedModel = model
+        self._adapter = Adapter(model, config.lora) if config.lora.rank else None
         self._model.to(self.device).eval()
         self.context = context_of(self._model.config)
         self._folder, self._config, self._temperature, self._budget = folder, config, temperature, config.token_budget
         self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
         self._bfloat16 = config.dtype == "bfloat16"
-        head = self._model.get_output_embeddings()
-        if head is None:
-            raise UserError(f"'{folder}' is no causal LM: {type(self._model).__name__} has no output head.")
         if config.gradient_checkpointing:
             recompute(self._model)
         self._positions: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -100,8 +98,10 @@ class LocalEngine:
     def reference(self, folder: Path) -> Scorer:
         if self._adapter is not None and Path(folder) == Path(self._folder):
             return Unchanged(self, self._adapter)
-        plain = replace(self._config, lora=LoraConfig())
-        return LocalEngine(folder, plain, temperature=self._temperature, device=self.device.type)
+        return LocalEngine(folder, self._config.whole, temperature=self._temperature, device=self.device.type)
+
+    def critic(self, folder: Path) -> LocalCritic:
+        return LocalCritic(folder, self._config.whole, device=self.device.type)
 
     def save(self, folder: Path) -> None:
         if self._adapter is None:
@@ -123,22 +123,35 @@ class LocalEngine:
         if self._adapter is not None:
             self._adapter.load(folder)
             return
-        refuse_another(self._model, folder)
-        other: PreTrainedModel = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32)
+        refuse_another(self._model, folder, self._auto)
+        other: PreTrainedModel = load_pretrained(self._auto, folder, dtype=torch.float32)
         self._model.load_state_dict(other.state_dict())
+
+    def _pretrained(self, folder: Path | str) -> tuple[Any, torch.nn.Module]:
+        """The model in `folder`, and its output head."""
+        model = load_pretrained(self._auto, folder, dtype=torch.float32)
+        head = model.get_output_embeddings()
+        if head is None:
+            raise UserError(f"'{folder}' is no causal LM: {type(model).__name__} has no output head.")
+        return model, head
 
     def _at_mask(self, batch: Batch) -> torch.Tensor:
         """float32[N]: log-probability of the tokens under the mask, row by row."""
+        logits = self._outputs(batch)
+        scaled = logits if self._temperature == 1.0 else logits / self._temperature
+        return -torch.nn.functional.cross_entropy(scaled, batch.tokens[batch.mask], reduction="none")
+
+    def _outputs(self, batch: Batch) -> torch.Tensor:
+        """float32[N, outputs]: what the head says before the tokens under the mask, row by row."""
         rows, columns = batch.mask.nonzero(as_tuple=True)
         self._positions = rows, columns - 1
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16):
                 # The last token predicts nothing that is asked for.
-                logits = self._model(input_ids=batch.tokens[:, :-1], use_cache=False).logits
+                logits: torch.Tensor = self._model(input_ids=batch.tokens[:, :-1], use_cache=False).logits
         finally:
             self._positions = None
-        scaled = logits.float() if self._temperature == 1.0 else logits.float() / self._temperature
-        return -torch.nn.functional.cross_entropy(scaled, batch.tokens[rows, columns], reduction="none")
+        return logits.float()
 
     def _select(self, head: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor] | None:
         """Hand the output head the hidden states [N, width] of the asked positions instead of all [B, L, width].
@@ -146,3 +159,21 @@ class LocalEngine:
         At the head, and not around it, so that whatever a model does to its logits afterwards (caps, scales) is kept.
         """
         return None if self._positions is None else (inputs[0][self._positions],)
+
+
+class LocalCritic(LocalEngine):
+    """Implements `Critic`: the same on a model whose head says one number a token."""
+
+    _auto: ClassVar[Any] = AutoModelForTokenClassification
+
+    def values(self, batch: Batch) -> list[torch.Tensor]:
+        return self.logprobs(batch)
+
+    def _pretrained(self, folder: Path | str) -> tuple[Any, torch.nn.Module]:
+        with new_head():
+            model = load_pretrained(self._auto, folder, dtype=torch.float32, num_labels=1)
+        return model, zero_head(model)
+
+    def _at_mask(self, batch: Batch) -> torch.Tensor:
+        """float32[N]: what is expected before the tokens under the mask, row by row."""
+        return self._outputs(batch)[:, 0]

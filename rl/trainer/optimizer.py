@@ -100,7 +100,8 @@ class Optimizer:
         self._config, self._steps, self._done = config, steps, 0
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         ends = _ends(model) if config.name == "muon" else set()
-        hidden = [p for p in self._parameters if config.name == "muon" and p.ndim == 2 and id(p) not in ends]
+        matrices = [p for p in self._parameters if p.ndim == 2 and 1 not in p.shape]  # a critic's head is a vector
+        hidden = [p for p in matrices if config.name == "muon" and id(p) not in ends]
         taken = {id(p) for p in hidden}
         rest = [p for p in self._parameters if id(p) not in taken]
         self._parts: list[torch.optim.Optimizer] = []

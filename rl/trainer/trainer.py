@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,10 @@ from harness.envs.errors import UserError
 from harness.envs.registry import world_class
 
 from ..algorithm import presets
-from ..algorithm.advantage import Advantages, with_advantages
+from ..algorithm.advantage import Advantages, explained, whitened, with_advantages, with_critic
 from ..buffer.registry import open_buffer
 from ..config import ADVANTAGE
-from ..experience import Experience, ExperienceGroup
+from ..experience import Expected, Experience, ExperienceGroup
 from . import batch
 from .learner import Learner
 
@@ -64,12 +64,15 @@ class Trainer(Learner):
         if groups is None:
             return None
         self._check_tokenizer(groups)
-        judged = [with_advantages(g, self._estimator) for g in groups]
+        judged, expected = self._judge(groups)
         metrics = {**_figures(groups, self._success, self.version), **_counts(judged)}
         used = [j.group.experiences for j in judged if j.group.experiences and not j.flat]
         fresh = [[e for e in experiences if not self._stale(e)] for experiences in used]
         metrics["stale_in_training"] = float(sum(map(len, used)) - sum(map(len, fresh)))
-        metrics |= self._update([experiences for experiences in fresh if experiences], step)
+        if expected:
+            metrics["critic/explained"] = explained([e for es in fresh for e in es], expected)
+            fresh = whitened(fresh)
+        metrics |= self._update([experiences for experiences in fresh if experiences], step, expected)
         if self._plan.buffer.strategy != "fifo":
             self._buffer.update_priorities({j.group.group: {ADVANTAGE: _size(j)} for j in judged})
         if self._plan.model.sleep:
@@ -97,17 +100,40 @@ class Trainer(Learner):
         """Let go of the buffer."""
         self._buffer.close()
 
-    def _update(self, groups: Sequence[Sequence[Experience]], step: int) -> dict[str, float]:
+    def _judge(self, groups: Sequence[ExperienceGroup]) -> tuple[list[Advantages], dict[str, Expected]]:
+        """The groups with their advantages and, where there is a critic, what it expects before this step's updates."""
+        if not self._value_loss:
+            return [with_advantages(g, self._estimator) for g in groups], {}
+        # In the order of `from_examples`, which sorts as this does.
+        ordered = sorted((e for g in groups for e in g.experiences), key=len)
+        rows = self._critic_model().values(batch.from_examples(ordered)) if ordered else []
+        values = {e.key: row.numpy() for e, row in zip(ordered, rows, strict=True)}
+        settings = self._plan.algorithm
+        judged: list[Advantages] = []
+        expected: dict[str, Expected] = {}
+        for group in groups:
+            of_group = [values[e.key] for e in group.experiences]
+            found, more = with_critic(group, self._estimator, of_group, gamma=settings.gamma, lam=settings.lam)
+            judged.append(found)
+            expected |= more
+        return judged, expected
+
+    def _update(
+        self, groups: Sequence[Sequence[Experience]], step: int, expected: Mapping[str, Expected]
+    ) -> dict[str, float]:
         """`trainer.updates` optimizer steps, each on its share of the groups; means over them."""
         order = np.random.default_rng([self._plan.run.seed, 1, step]).permutation(len(groups))
         shares = [s for s in np.array_split(order, self._plan.trainer.updates) if len(s)]
         all_metrics: list[dict[str, float]] = []
         began = time.perf_counter()
         for share in shares:
-            rows = batch.from_experiences([e for i in share for e in groups[i]])
+            rows = batch.from_experiences([e for i in share for e in groups[i]], expected)
             if self._plan.algorithm.kl:
                 rows = rows.with_reference(self._reference_model().logprobs(rows))
             all_metrics.append(self._engine.step(rows, self._loss))
+            if self._value_loss:
+                found = self._critic_model().step(rows, self._value_loss)
+                all_metrics[-1] |= {f"critic/{n}": v for n, v in found.items() if n not in ("tokens", "loss_tokens")}
         seconds = time.perf_counter() - began
         sums: defaultdict[str, float] = defaultdict(float)
         for metrics in all_metrics:
@@ -143,7 +169,11 @@ def _counts(judged: Sequence[Advantages]) -> dict[str, float]:
 
 def _size(judged: Advantages) -> float:
     """Mean absolute advantage of a group's sequences."""
-    sizes = [float(np.abs(e.advantages).max(initial=0.0)) for e in judged.group.experiences if e.advantages is not None]
+    sizes = [
+        float(np.abs(e.advantages).sum() / max(1, e.mask.sum()))
+        for e in judged.group.experiences
+        if e.advantages is not None
+    ]
     return float(np.mean(sizes)) if sizes else 0.0
 
 

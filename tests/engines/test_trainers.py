@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from harness.envs.errors import UserError
-from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, SftLoss
+from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, SftLoss, ValueLoss
 from harness.rl.config import OptimizerConfig, TrainerConfig
 from harness.rl.experience import Example, Pair
 from harness.rl.trainer.batch import Batch, from_examples, from_experiences, from_pairs
@@ -166,6 +166,40 @@ def test_any_engine_goes_on_from_anothers_checkpoint(
     same(second, first)
     assert second.step(grpo(tiny), ClippedLoss()) == pytest.approx(first.step(grpo(tiny), ClippedLoss()), **CLOSE)
     same(second, first)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_critic_is_the_local_engines(
+    engines: Engines, tiny: Any, folders: dict[str, Path], tmp_path: Path, ranks: int, optimizer: Any
+) -> None:
+    """Of PPO: values before the step, then the policy's and the critic's steps, and each goes on from the other's
+    checkpoint."""
+    kind = {"adamw": "llama", "muon": "qwen3"}[optimizer]  # without tied embeddings, and with them
+    policies = [engines.get(kind, e, n, optimizer=optimizer) for e, n in (("verl", ranks), ("local", 1))]
+    critics = [policy.critic(folders[kind]) for policy in policies]
+    for critic in critics:
+        critic.begin(OptimizerConfig(name=optimizer, lr=RATE), 9)
+    loss, rng = ValueLoss(), np.random.default_rng(0)
+    batch = grpo(tiny)
+    returns = torch.from_numpy(rng.random(batch.tokens.shape, np.float32))
+    for step in range(3):
+        found = [critic.values(batch) for critic in critics]
+        for row, want in zip(*found, strict=True):
+            torch.testing.assert_close(row, want, atol=1e-5, rtol=0)
+        assert any(row.any() for row in found[1]) == (step > 0)  # it begins knowing nothing
+        values = torch.nn.utils.rnn.pad_sequence(found[1], batch_first=True)
+        judged = replace(batch, values=values, returns=returns, advantages=returns - values)
+        for models, loss_of in ((policies, ClippedLoss()), (critics, loss)):
+            ours, theirs = (model.step(judged, loss_of) for model in models)
+            assert ours == pytest.approx(theirs, **CLOSE)
+    same(*policies)
+    for number, critic in enumerate(critics):
+        (tmp_path / str(number)).mkdir()
+        critic.save(tmp_path / str(number))
+    for number, critic in enumerate(critics):
+        critic.load(tmp_path / str(1 - number))
+    assert critics[0].step(judged, loss) == pytest.approx(critics[1].step(judged, loss), **CLOSE)
 
 
 def test_tied_weights_are_streamed_and_saved_once(engines: Engines, tmp_path: Path) -> None:

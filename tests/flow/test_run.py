@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,15 @@ from harness.envs.errors import UserError
 from harness.rl.buffer.base import STATES
 from harness.rl.buffer.sql import SqlBuffer
 from harness.rl.config import SyncConfig
-from harness.rl.loop import Loop
 from harness.rl.monitor import read
+from harness.rl.place import InlineHandle
 from harness.rl.sync.synchronizer import version_for
+from harness.rl.trainer.learner import CRITIC
 from harness.runs import RunFolder
 from harness.train import resume, train
 
 Small = Callable[..., RunConfig]
+PPO = "algorithm.name=ppo"
 
 
 def test_a_run_may_keep_its_experiences_in_memory(small: Small) -> None:
@@ -76,40 +79,43 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("interval", "offset", "when", "more"),
+    ("interval", "offset", "when", "saved", "more"),
     [
-        (1, 0, 1, ()),
-        (1, 0, 2, ()),
-        (1, 0, 3, ()),
-        (1, 1, 3, ()),
-        (2, 1, 2, ("trainer.lora.rank=2", "algorithm.kl=0.1")),
-        (3, 0, 2, ()),
+        (1, 0, 1, False, ()),
+        (1, 0, 2, True, ()),
+        (1, 0, 3, False, (PPO,)),
+        (1, 1, 3, False, ()),
+        (2, 1, 2, True, (PPO, "trainer.lora.rank=2", "algorithm.kl=0.1")),
+        (3, 0, 2, True, ()),
     ],
 )
 def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
-    interval: int, offset: int, when: int, more: tuple[str, ...], small: Small, monkeypatch: pytest.MonkeyPatch
+    interval: int,
+    offset: int,
+    when: int,
+    saved: bool,
+    more: tuple[str, ...],
+    small: Small,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where explorers lag behind by the numbers: the first batches afterwards are sampled by the version that was
-    in force, not by the checkpoint's."""
+    """Before or after the checkpoint of a step. Also where explorers lag behind by the numbers: the first batches
+    afterwards are sampled by the version that was in force, not by the checkpoint's."""
     config = small(f"sync.interval={interval}", f"sync.offset={offset}", "eval.n=1", *more)
     whole, broken = RunFolder.create(config, "whole"), RunFolder.create(config, "broken")
     train(config, whole)
 
-    original = Loop.run
+    call = InlineHandle.call
 
-    async def stops(self: Loop, done: int) -> None:
-        heard = self.report
-
-        def report(version: int, metrics: dict[str, float]) -> None:
-            heard(version, metrics)
-            if version == when:
-                raise Stopped
-
-        self.report = report  # type: ignore[assignment]
-        await original(self, done)
+    async def stops(self: InlineHandle, method: str, *args: Any) -> Any:
+        if (method, *args[:1]) == ("train", when) and not saved:
+            raise Stopped
+        result = await call(self, method, *args)
+        if (method, *args[:1]) == ("save", when) and saved:
+            raise Stopped
+        return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "run", stops)
+        patch.setattr(InlineHandle, "call", stops)
         with pytest.raises(Stopped):
             train(config, broken)
     assert broken.state == "stopped"
@@ -118,11 +124,13 @@ def test_a_stopped_run_goes_on_and_ends_as_if_it_had_not_been(
     assert counts(broken) == dict.fromkeys(STATES, 0) | {"trained": 16}
     assert lags(broken) == lags(whole)
     assert weights(broken) == weights(whole)
+    if PPO in more:
+        assert weights(broken, CRITIC) == weights(whole, CRITIC)
 
 
 def lags(run: RunFolder) -> list[tuple[float, float]]:
     return [(line["lag_min"], line["lag_max"]) for line in read(run.path) if line["phase"] == "train"]
 
 
-def weights(run: RunFolder) -> bytes:
-    return (Path(run.checkpoint(4)) / "model.safetensors").read_bytes()
+def weights(run: RunFolder, model: str = "") -> bytes:
+    return (Path(run.checkpoint(4)) / model / "model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""The trainer's engine on verl: one model, sharded by fsdp2 over the ranks.
+"""The trainer's engine on verl: models, each sharded by fsdp2 over the ranks.
 
 Knows how to deal a batch out, and where ranks live: a single one in this process, several in Ray actors, each with a
 GPU where the cluster has any. What a rank does is in `rank.py`. Invariant: whatever the number of ranks, a step is the
@@ -21,8 +21,8 @@ from harness.envs.errors import UserError
 from ...algorithm.loss import LossFn, combined
 from ...place import Ray, in_bundle
 from ..batch import Batch, deal
-from ..engine import Scorer, refuse_untrainable, report
-from .rank import Rank
+from ..engine import Critic, Scorer, refuse_untrainable, report
+from .critic import RankWithCritic
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,30 +36,70 @@ _PATIENCE = 30.0
 """Seconds that the other ranks are given when one has failed."""
 
 
-class VerlEngine:
-    """Implements `TrainEngine`. Weights and optimizer are float32; `config.dtype` is that of the computation."""
+class _Calls(Protocol):
+    """Calls a method of one of the models that the ranks hold, on every rank at the same time."""
 
-    def __init__(self, folder: Path | str, config: TrainerConfig, *, temperature: float = 1.0) -> None:
-        """temperature: the sampler's. Raises UserError where `folder` holds no model, or Ray has too few GPUs."""
-        self.tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
-        shape = load_pretrained(AutoConfig, folder)
-        self.context = context_of(shape)
-        self._vocabulary = int(shape.get_text_config().vocab_size)
-        arguments = (str(folder), config, temperature)
-        self._ranks: _Ranks = _One(*arguments) if config.ranks == 1 else _Several(config.ranks, *arguments)
+    def __len__(self) -> int: ...
+
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]: ...
+
+    def all(self, method: str, *arguments: Any) -> None:
+        self.each(method, [arguments] * len(self))
+
+
+class _Ranks(_Calls, Protocol):
+    """Calls the ranks themselves, which hold the policy."""
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]: ...
+
+
+class _Trained:
+    """Implements `Trained`. Weights and optimizer are float32; `config.dtype` is that of the computation."""
+
+    def __init__(self, ranks: _Calls, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> None:
+        self._model, self.tokenizer, self._vocabulary = ranks, tokenizer, vocabulary
 
     def begin(self, optimizer: OptimizerConfig, steps: int) -> None:
-        self._ranks.all("begin", optimizer, steps)
+        self._model.all("begin", optimizer, steps)
 
     def step(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         refuse_untrainable(batch, self._vocabulary)
         count = loss.count(batch)
-        found = self._ranks.each("step", [(part, loss, count) for part in deal(batch, len(self._ranks))])
+        found = self._model.each("step", [(part, loss, count) for part in deal(batch, len(self._model))])
         _, optimizer = found[0]
         return report(combined(sums for sums, _ in found), optimizer, batch, count)
 
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save_pretrained(folder)
+        self._model.all("save", folder)
+
+    def load(self, folder: Path) -> None:
+        self._model.all("load", folder)
+
+    def load_weights(self, folder: Path) -> None:
+        self._model.all("load_weights", folder)
+
+    def _at_mask(self, batch: Batch, *, of_reference: bool = False) -> list[torch.Tensor]:
+        """What the model says of each row, in order, put together from what was dealt out."""
+        t, hands = batch.together, len(self._model)
+        found = self._model.each("logprobs", [(part, of_reference) for part in deal(batch, hands)])
+        return [found[(row // t) % hands][row // t // hands * t + row % t] for row in range(len(batch))]
+
+
+class VerlEngine(_Trained):
+    """Implements `TrainEngine`."""
+
+    def __init__(self, folder: Path | str, config: TrainerConfig, *, temperature: float = 1.0) -> None:
+        """temperature: the sampler's. Raises UserError where `folder` holds no model, or Ray has too few GPUs."""
+        tokenizer = load_pretrained(AutoTokenizer, folder)
+        shape = load_pretrained(AutoConfig, folder)
+        self.context = context_of(shape)
+        arguments = (str(folder), config, temperature)
+        self._ranks: _Ranks = _One(*arguments) if config.ranks == 1 else _Several(config.ranks, *arguments)
+        super().__init__(self._ranks, tokenizer, int(shape.get_text_config().vocab_size))
+
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:
-        return self._logprobs(batch, of_reference=False)
+        return self._at_mask(batch)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._ranks.weights()
@@ -69,21 +109,10 @@ class VerlEngine:
         self._ranks.all("begin_reference", str(folder))
         return _Reference(self)
 
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save_pretrained(folder)
-        self._ranks.all("save", folder)
-
-    def load(self, folder: Path) -> None:
-        self._ranks.all("load", folder)
-
-    def load_weights(self, folder: Path) -> None:
-        self._ranks.all("load_weights", folder)
-
-    def _logprobs(self, batch: Batch, *, of_reference: bool) -> list[torch.Tensor]:
-        """Each row's, in order, put together from what was dealt out."""
-        t, hands = batch.together, len(self._ranks)
-        found = self._ranks.each("logprobs", [(part, of_reference) for part in deal(batch, hands)])
-        return [found[(row // t) % hands][row // t // hands * t + row % t] for row in range(len(batch))]
+    def critic(self, folder: Path) -> Critic:
+        load_pretrained(AutoConfig, folder)
+        self._ranks.all("begin_critic", str(folder))
+        return _Critic(_Critics(self._ranks), self.tokenizer, self._vocabulary)
 
 
 class _Reference:
@@ -93,26 +122,34 @@ class _Reference:
         self._engine = engine
 
     def logprobs(self, batch: Batch) -> list[torch.Tensor]:
-        return self._engine._logprobs(batch, of_reference=True)
+        return self._engine._at_mask(batch, of_reference=True)
 
 
-class _Ranks(Protocol):
-    """Calls a method of every rank at the same time."""
+class _Critic(_Trained):
+    """Implements `Critic`: the third model of the same ranks."""
 
-    def __len__(self) -> int: ...
-
-    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]: ...
-
-    def all(self, method: str, *arguments: Any) -> None: ...
-
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]: ...
+    def values(self, batch: Batch) -> list[torch.Tensor]:
+        return self._at_mask(batch)
 
 
-class _One:
+class _Critics(_Calls):
+    """Calls the critics of some ranks."""
+
+    def __init__(self, ranks: _Ranks) -> None:
+        self._ranks = ranks
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return self._ranks.each("critic", [(method, *given) for given in arguments])
+
+
+class _One(_Ranks):
     """A single rank, in this process."""
 
     def __init__(self, *arguments: Any) -> None:
-        self._rank = Rank(0, 1, *arguments)
+        self._rank = RankWithCritic(0, 1, *arguments)
         self._rank.start(None)
 
     def __len__(self) -> int:
@@ -121,14 +158,11 @@ class _One:
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [getattr(self._rank, method)(*arguments[0])]
 
-    def all(self, method: str, *arguments: Any) -> None:
-        self.each(method, [arguments])
-
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._rank.weights()
 
 
-class _Several:
+class _Several(_Ranks):
     """Ranks in Ray actors."""
 
     def __init__(self, count: int, *arguments: Any) -> None:
@@ -150,7 +184,7 @@ class _Several:
             options = {"num_cpus": 0, "num_gpus": 1 if gpus else 0, "runtime_env": {"env_vars": env}}
             if group is not None:
                 options["scheduling_strategy"] = in_bundle(group, rank)
-            self._actors.append(ray.remote(Rank).options(**options).remote(rank, count, *arguments))
+            self._actors.append(ray.remote(RankWithCritic).options(**options).remote(rank, count, *arguments))
         with tempfile.TemporaryDirectory() as folder:
             alone = sum(node["Alive"] for node in ray.nodes()) == 1
             # A file has no port that others could knock at; over several machines it must be one.
@@ -163,9 +197,6 @@ class _Several:
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         calls = [getattr(a, method).remote(*args) for a, args in zip(self._actors, arguments, strict=True)]
         return self._results(calls)
-
-    def all(self, method: str, *arguments: Any) -> None:
-        self.each(method, [arguments] * len(self))
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         first, *others = self._actors

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,6 @@ from transformers import AutoModelForCausalLM
 from harness.agents.models.loading import load_pretrained
 
 from ...algorithm.loss import LossFn, Metrics, combined
-from ...config import LoraConfig
 from ..batch import Batch
 from ..lora import Adapter
 from ..models import gathered, recompute, refuse_another
@@ -44,14 +43,17 @@ if TYPE_CHECKING:
     from ...config import OptimizerConfig, TrainerConfig
 
 
-class _Sharded(FSDPEngineWithLMHead):  # type: ignore[misc]  # verl is not typed
+class Sharded(FSDPEngineWithLMHead):  # type: ignore[misc]  # verl is not typed
     """verl's engine without its optimizer: ours is begun anew for each phase and has Muon and a schedule of its own."""
+
+    overrides: ClassVar[dict[str, Any]] = {}
+    """Of the model's config."""
 
     def __init__(self, folder: str, config: TrainerConfig, *, frozen: bool) -> None:
         """frozen: on GPUs its weights wait in the host's memory between calls."""
         cuda = torch.cuda.is_available()
         self._recompute = config.gradient_checkpointing and not frozen
-        self._lora = LoraConfig() if frozen else config.lora
+        self._lora = config.lora
         self.adapter: Adapter | None = None
         flash = cuda and find_spec("flash_attn") is not None
         super().__init__(
@@ -59,7 +61,7 @@ class _Sharded(FSDPEngineWithLMHead):  # type: ignore[misc]  # verl is not typed
                 path=folder,
                 load_tokenizer=False,
                 # Without flash attention, transformers tells packed rows apart by their positions.
-                override_config={"attn_implementation": "flash_attention_2" if flash else "sdpa"},
+                override_config={"attn_implementation": "flash_attention_2" if flash else "sdpa", **self.overrides},
                 enable_gradient_checkpointing=False,
                 use_remove_padding=True,
             ),
@@ -95,10 +97,15 @@ class _Sharded(FSDPEngineWithLMHead):  # type: ignore[misc]  # verl is not typed
 class Rank:
     """See the module."""
 
+    auto: ClassVar[Any] = AutoModelForCausalLM
+    sharded: ClassVar[type[Sharded]] = Sharded
+    output: ClassVar[str] = "log_probs"
+    """What the model says, by verl's name."""
+
     def __init__(self, rank: int, world: int, folder: str, config: TrainerConfig, temperature: float) -> None:
         self._rank, self._world, self._folder = rank, world, folder
         self._config, self._temperature = config, temperature
-        self._reference: _Sharded | None = None
+        self._reference: Sharded | None = None
         self._optimizer: Optimizer | None = None
 
     def port(self) -> str:
@@ -113,7 +120,7 @@ class Rank:
     def start(self, meeting: str | None) -> None:
         """Find the other ranks and load the model. meeting: torch's `init_method`; None for a single rank."""
         _join(self._rank, self._world, meeting)
-        self._policy = _quietly(self._folder, self._config, frozen=False)
+        self._policy = _quietly(self.sharded, self._folder, self._config, frozen=False)
 
     def begin(self, optimizer: OptimizerConfig, steps: int) -> None:
         self._optimizer = Optimizer(self._policy.module, optimizer, steps)
@@ -131,7 +138,7 @@ class Rank:
             # verl's entry i is of the token after i, over all rows in one: no row's first token carries loss.
             at_mask = data["loss_mask"].values().nonzero()[:, 0] - 1
             micro = batch.pick(data["row"].cpu(), at_mask.device)
-            part, metrics = loss(model_output["log_probs"].values()[at_mask], micro)
+            part, metrics = loss(model_output[self.output].values()[at_mask].float(), micro)
             parts.append({"loss": part.detach(), **metrics})
             # The gradient is averaged over ranks.
             return part * (self._world / count), {}
@@ -143,7 +150,7 @@ class Rank:
         """As `TrainEngine.logprobs`, for this rank's share."""
         engine = self._reference if of_reference and self._reference is not None else self._policy
         with engine.adapter.off() if of_reference and engine.adapter is not None else contextlib.nullcontext():
-            found = engine.infer_batch(self._packed(batch))["model_output"]["log_probs"].cpu()
+            found = engine.infer_batch(self._packed(batch))["model_output"][self.output].cpu()
         engine.module.reshard()  # verl leaves the root's weights gathered, where an optimizer would not find them
         rows = []
         for mask, after, n in zip(batch.mask, found.unbind(), batch.lengths.tolist(), strict=True):
@@ -155,7 +162,7 @@ class Rank:
     def begin_reference(self, folder: str) -> None:
         """Load the model of `logprobs(of_reference=True)`, but for what the policy computes without its adapter."""
         own = self._policy.adapter is not None and Path(folder) == Path(self._folder)
-        self._reference = None if own else _quietly(folder, self._config, frozen=True)
+        self._reference = None if own else _quietly(Sharded, folder, self._config.whole, frozen=True)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Each weight whole, one after the other, on every rank alike; with an adapter its weights alone."""
@@ -195,8 +202,8 @@ class Rank:
         if self._policy.adapter is not None:
             self._policy.adapter.load(folder)
             return
-        refuse_another(module, folder)
-        full = load_pretrained(AutoModelForCausalLM, folder, dtype=torch.float32).state_dict() if not self._rank else {}
+        refuse_another(module, folder, self.auto)
+        full = load_pretrained(self.auto, folder, dtype=torch.float32).state_dict() if not self._rank else {}
         set_model_state_dict(module, full, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
 
     def _packed(self, batch: Batch) -> Any:
@@ -240,8 +247,8 @@ def _join(rank: int, world: int, meeting: str | None) -> None:
         dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=world)
 
 
-def _quietly(folder: str, config: TrainerConfig, *, frozen: bool) -> _Sharded:
+def _quietly(sharded: type[Sharded], folder: str, config: TrainerConfig, *, frozen: bool) -> Sharded:
     """verl prints what it does; the run has a display of its own."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _Sharded(folder, config, frozen=frozen)
+        return sharded(folder, config, frozen=frozen)

@@ -14,6 +14,7 @@ import harness.envs.gym  # noqa: F401 - registers the ids
 from harness.envs.errors import GraderError, UserError
 from harness.envs.host import open_host
 from harness.envs.math.arithmetic import LEVELS
+from harness.envs.math.grade import _pool
 from harness.envs.math.world import Math
 
 
@@ -117,3 +118,19 @@ def test_texts_hold_every_word_it_says() -> None:
             assert expert is not None
             said = [observation, *expert.act(observation, info), world.step("answer 1")[0], world.step("")[0]]
             assert words(" ".join(said)) <= vocabulary
+
+
+def test_what_may_need_algebra_waits_for_its_process_at_the_reset_not_at_the_answer(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"question": "x?", "answer": "x+1"}\n')
+    task, own = Math.tasks("test", source=str(file))[0], Math.tasks("train")[0]
+    _pool.close()
+    assert Math.at_once(own, None)
+    assert not Math.at_once(task, None)
+    world = Math()
+    world.reset(options={"task": own})
+    assert not _pool.ready
+    world.reset(options={"task": task})
+    assert _pool.ready
+    assert Math.at_once(task, None)
+    assert world.step(r"answer x+\frac{2}{2}")[1] == 1.0

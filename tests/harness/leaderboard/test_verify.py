@@ -13,7 +13,7 @@ import pytest
 
 from harness.envs.errors import UserError
 from harness.leaderboard.board import Board
-from harness.leaderboard.entry import Entry, sign
+from harness.leaderboard.entry import Entry, copy, sign
 from harness.leaderboard.replay import Fault
 from harness.leaderboard.verify import CHECKS, Report, verify
 
@@ -57,9 +57,9 @@ def nan(rows: Rows) -> None:
     rows[0]["turns"][0]["reward"] = float("nan")
 
 
-def say_yes(rows: Rows) -> None:
-    turn = next(turn for row in rows for turn in row["turns"] if turn["observation"].startswith("No"))
-    turn["observation"] = turn["observation"].replace("No", "Yes", 1)
+def say_otherwise(rows: Rows) -> None:
+    """What the world said elsewhere."""
+    rows[failed(rows)]["turns"][0]["observation"] = rows[-1]["turns"][-1]["observation"]
 
 
 def open_otherwise(rows: Rows) -> None:
@@ -117,7 +117,7 @@ def shuffled(rows: Rows) -> Rows:
         (win, Fault.REWARD),
         (win_in_sum_only, Fault.REWARD),
         (nan, Fault.REWARD),
-        (say_yes, Fault.OBSERVATION),
+        (say_otherwise, Fault.OBSERVATION),
         (open_otherwise, Fault.OBSERVATION),
         (act_otherwise, Fault.ANSWER),
         (swap, Fault.TASK),
@@ -131,7 +131,12 @@ def shuffled(rows: Rows) -> Rows:
         (shuffled, Fault.ATTEMPTS),
     ],
 )
-def test_a_forged_attempt_is_caught_by_name(entry: Path, edit: Callable[[Rows], Any], fault: Fault) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_forged_attempt_is_caught_by_name(
+    entry: Path, edit: Callable[[Rows], Any], fault: Fault, sealed: bool
+) -> None:
+    if sealed:
+        entry = copy(Entry.open(entry), entry.with_name("sealed"), lambda task: True).path
     forge(entry, edit)
     report = verify(entry)
     assert fault in faults(report), report.findings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, ReinforceLoss, SftLoss, k3
+from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, ReinforceLoss, SftLoss, ValueLoss, k3
 from harness.rl.trainer.batch import Batch
 
 LENGTHS = (7, 5, 9, 3)
@@ -125,6 +126,31 @@ def test_gradient_of_the_clipped_loss_against_plain_autograd(aggregate: Any) -> 
     assert plain.grad is not None
     torch.testing.assert_close(ours.grad, plain.grad)
     assert ours.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("aggregate", ["token-mean", "seq-mean-token-mean"])
+def test_value_loss_against_a_loop_over_tokens(aggregate: Any) -> None:
+    """And its gradient: taken away where the value has gone its clip towards the return, and further."""
+    _, batch = make_batch(3)
+    r = np.random.default_rng(3)
+    now, old, returns = (torch.tensor(r.normal(0, 0.4, batch.mask.shape)) for _ in range(3))
+    batch = replace(batch, values=old, returns=returns)
+    leaf = now.clone().requires_grad_()
+    loss, metrics = ValueLoss(clip=0.2, aggregate=aggregate)(leaf[batch.mask], batch)
+    loss.backward()
+    total, clipped = 0.0, 0.0
+    for b, i in batch.mask.nonzero().tolist():
+        weight = 1.0 if aggregate == "token-mean" else 1 / int(batch.mask[b].sum())
+        v, o, want = float(now[b, i]), float(old[b, i]), float(returns[b, i])
+        held = min(max(v, o - 0.2), o + 0.2)
+        total += weight * max((v - want) ** 2, (held - want) ** 2) / 2
+        gone = abs(v - o) > 0.2 and abs(held - want) > abs(v - want)
+        clipped += weight * gone
+        assert leaf.grad is not None
+        assert float(leaf.grad[b, i]) == pytest.approx(0.0 if gone else weight * (v - want))
+    assert loss.item() == pytest.approx(total)
+    assert metrics["clip_fraction"].item() == pytest.approx(clipped)
+    assert clipped > 0
 
 
 def test_on_policy_gradient_is_reinforce() -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from harness.envs.errors import UserError
-from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, ReinforceLoss, SftLoss
+from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, ReinforceLoss, SftLoss, ValueLoss
 from harness.rl.algorithm.presets import PRESETS, check, estimator, loss
-from harness.rl.config import AlgorithmConfig, ExplorerConfig, SyncConfig, TrainerConfig
+from harness.rl.config import AlgorithmConfig, ExplorerConfig, OptimizerConfig, SyncConfig, TrainerConfig
 
 
 def refused(algorithm: AlgorithmConfig, *, given: tuple[str, ...] = (), **sections: Any) -> dict[str, str]:
@@ -42,6 +42,7 @@ def test_defaults_of_every_algorithm_for_rl_are_accepted() -> None:
         ({"name": "dr_grpo"}, [1 / 3, -2 / 3, 1 / 3]),
         ({"name": "rloo"}, [0.5, -1.0, 0.5]),
         ({"name": "reinforce"}, [1.0, 0.0, 1.0]),
+        ({"name": "ppo"}, [1.0, 0.0, 1.0]),
     ],
 )
 def test_advantages_of_each_algorithm(settings: dict[str, Any], expected: list[float]) -> None:
@@ -50,7 +51,7 @@ def test_advantages_of_each_algorithm(settings: dict[str, Any], expected: list[f
 
 def test_losses_carry_the_settings() -> None:
     settings: dict[str, Any] = {"clip_low": 0.1, "clip_high": 0.5, "kl": 0.02, "aggregate": "seq-mean-token-mean"}
-    for name in ("grpo", "dr_grpo", "rloo"):
+    for name in ("grpo", "dr_grpo", "rloo", "ppo"):
         assert loss(AlgorithmConfig(name=name, **settings)) == ClippedLoss(**settings)
     assert loss(AlgorithmConfig(name="dpo", beta=0.3)) == DpoLoss(beta=0.3)
     assert loss(AlgorithmConfig(name="reinforce")) == ReinforceLoss()
@@ -82,6 +83,23 @@ def test_settings_that_would_be_ignored_are_refused() -> None:
     ]
     for name in ("grpo", "dr_grpo", "rloo"):
         assert refused(AlgorithmConfig(name=name, kl=0.1, clip_low=0.1, clip_high=0.9)) == {}
+
+
+def test_a_critic_comes_with_its_settings_and_without_one_they_are_refused() -> None:
+    ppo = AlgorithmConfig(name="ppo", gamma=0.9, lam=0.9, value_clip=0.1, kl=0.1)
+    made = PRESETS["ppo"].critic
+    assert made is not None
+    assert made(ppo) == ValueLoss(clip=0.1)
+    critic = TrainerConfig(critic=OptimizerConfig(lr=0.1))
+    assert refused(ppo, trainer=critic, explorer=ExplorerConfig(group_size=1)) == {}
+    for name in ("grpo", "reinforce"):
+        settings: dict[str, Any] = {"gamma": 0.9, "lam": 0.9, "value_clip": 0.1}
+        found = refused(AlgorithmConfig(name=name, **settings), trainer=critic)
+        assert set(found) == {*(f"algorithm.{setting}" for setting in settings), "trainer.critic"}
+        assert "ppo" in found["trainer.critic"]
+    purpose = ("algorithm.normalize_std", "trainer.critic")
+    assert list(refused(AlgorithmConfig(name="ppo"), given=purpose)) == ["algorithm.normalize_std"]
+    assert "trainer.critic" in refused(AlgorithmConfig(name="grpo"), given=purpose)
 
 
 def test_what_was_written_on_purpose_is_refused_though_it_is_the_default() -> None:

@@ -129,6 +129,36 @@ def test_a_redis_server_that_would_forget_is_refused(serve: Callable[..., Server
         open_buffer(f"{forgetful.url}?run=a", BufferConfig())
 
 
+def test_a_redis_server_that_still_reads_its_log_is_waited_for(serve: Callable[..., Server], make: Any) -> None:
+    """Meanwhile it answers what it is asked about itself, and says that it keeps no log."""
+    import redis
+
+    server = serve(Redis)
+    url = f"{server.url}?run=a"
+    buffer = open_buffer(url, BufferConfig())
+    buffer.put([make.group("0")])
+    buffer.close()
+    with redis.Redis.from_url(server.url) as client, client.pipeline() as log:
+        for _ in range(3000):
+            log.set("other", 0)
+        log.execute()
+        server.stop(signal.SIGKILL)
+        server.command += ["--key-load-delay", "500"]  # microseconds an entry
+        starting = threading.Thread(target=server.start)
+        starting.start()
+        while True:
+            try:
+                loading = client.info("persistence")["loading"]
+                break
+            except redis.ConnectionError:
+                time.sleep(0.01)
+    buffer = open_buffer(url, BufferConfig())
+    starting.join()
+    assert loading
+    assert buffer.counts()["ready"] == 1
+    buffer.close()
+
+
 def test_a_full_redis_server_says_so_and_loses_nothing(redis_url: str, make: Any) -> None:
     import redis
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
 from harness.envs.errors import UserError
-from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, SftLoss
+from harness.rl.algorithm.loss import ClippedLoss, DpoLoss, LossFn, SftLoss, ValueLoss
 from harness.rl.config import OptimizerConfig, TrainerConfig
 from harness.rl.experience import Example, Pair
 from harness.rl.trainer.batch import Batch, from_pairs
@@ -206,6 +207,37 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(
     assert after["skipped"] == 0.0
     assert all(torch.isfinite(w).all() for _, w in engine.weights())
     assert not all(torch.equal(before[n], w) for n, w in engine.weights())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_critics_values_and_gradient_are_those_of_plain_torch(
+    tiny: Any, folders: dict[str, Path], kind: str, tmp_path: Path
+) -> None:
+    """Each row alone: the value of token i is what the head says of the hidden state at i - 1."""
+    batch, loss = tiny.batch(), ValueLoss(clip=0.1)
+    critic = LocalEngine(folders[kind], TrainerConfig(token_budget=64), temperature=0.5).critic(folders[kind])
+    assert not any(row.any() for row in critic.values(batch))
+    critic.begin(OptimizerConfig(lr=1e-2, grad_clip=0.0), 3)
+    rng = np.random.default_rng(1)
+    old, returns = (torch.from_numpy(rng.random(batch.tokens.shape, np.float32)) for _ in range(2))
+    judged = replace(batch, values=old, returns=returns)
+    critic.step(judged, loss)
+    critic.save(tmp_path)
+    plain = AutoModelForTokenClassification.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    said = []
+    for tokens, mask, row, n in zip(
+        batch.tokens, batch.mask, critic.values(batch), batch.lengths.tolist(), strict=True
+    ):
+        want = torch.cat([torch.zeros(1), plain(tokens[None, :n]).logits[0, :-1, 0]])
+        torch.testing.assert_close(row, torch.where(mask[:n], want.detach(), 0.0), atol=2e-6, rtol=0)
+        said.append(want[mask[:n]])
+    assert all(row.any() for row, mask in zip(critic.values(batch), batch.mask, strict=True) if mask.any())
+    total = loss(torch.cat(said), judged)[0] / loss.count(judged)
+    total.backward()
+    norms = [p.grad.norm() for p in plain.parameters() if p.grad is not None]
+    metrics = critic.step(judged, loss)
+    assert metrics["loss"] == pytest.approx(total.item(), abs=1e-6)
+    assert metrics["grad_norm"] == pytest.approx(torch.stack(norms).norm().item(), rel=1e-4)
 
 
 def test_tied_weights_are_streamed_once(tiny: Any, folders: dict[str, Path]) -> None:

@@ -17,6 +17,7 @@ from harness.config import RunConfig
 from harness.envs.errors import UserError
 from harness.rl.buffer.sql import SqlBuffer
 from harness.rl.experience import Example, Experience, ExperienceGroup
+from harness.rl.trainer.batch import Batch
 from harness.rl.trainer.trainer import Trainer, chained
 
 Make = Callable[..., Trainer]
@@ -198,16 +199,22 @@ def test_lag_is_told_from_the_oldest_version(make: Make, fill: Callable[..., Non
     assert [f["lag_min"] for f in figures] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("optimizer", "rank"), [("adamw", 0), ("muon", 0), ("adamw", 3)])
+@pytest.mark.parametrize(
+    ("optimizer", "algorithm", "rank"),
+    [("adamw", "grpo", 0), ("muon", "grpo", 0), ("adamw", "ppo", 0), ("adamw", "ppo", 3)],
+)
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
-    make: Make, fill: Callable[..., None], optimizer: str, rank: int
+    make: Make, fill: Callable[..., None], tmp_path: Path, optimizer: str, algorithm: str, rank: int
 ) -> None:
+    critic = {"critic": {"name": "muon", "lr": 3e-3}} if algorithm == "ppo" else {}
     sections = {
         "run": {"steps": 5},
+        "algorithm": {"name": algorithm},
         "trainer": {
             "updates": 2,
             "optimizer": {"name": optimizer, "lr": 1e-2, "decay_steps": 4},
             "lora": {"rank": rank},
+            **critic,
         },
     }
     for step in range(5):
@@ -225,6 +232,50 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
         got = resumed.train(step)
         assert {k: v for k, v in got.items() if k not in timed} == {k: v for k, v in want.items() if k not in timed}
     assert same(whole.snapshot(), resumed.snapshot())
+    if algorithm == "ppo":
+        for number, trainer in enumerate((whole, resumed)):
+            (tmp_path / str(number)).mkdir()
+            trainer._critic_model().save(tmp_path / str(number))
+        for file in ("model.safetensors", "optimizer.pt"):
+            assert (tmp_path / "0" / file).read_bytes() == (tmp_path / "1" / file).read_bytes()
+
+
+def test_a_critic_judges_before_a_steps_updates_and_learns_what_came(make: Make, fill: Callable[..., None]) -> None:
+    """Knowing nothing yet, it expects 0 of all, so what is trained on is the whitened reward, in both updates; groups
+    of one, and groups that all failed, are trained on too."""
+    fill(0, [1.0], [0.0], [0.0, 0.0], [1.0], dropped={"timeout": 1})
+    trainer = make(
+        algorithm={"name": "ppo"},
+        trainer={"updates": 2, "optimizer": {"lr": 0.0}, "critic": {"lr": 1e-2}},
+    )
+    seen: list[Batch] = []
+    step = trainer._engine.step
+    trainer._engine.step = lambda rows, loss: (seen.append(rows), step(rows, loss))[1]  # type: ignore[method-assign]
+    groups = trainer._buffer.take(0, GROUPS, 0)
+    assert groups is not None
+    trainer._buffer = Given(groups)  # type: ignore[assignment]  # always the same, so that there is something to know
+    figures = [trainer.train(step) for step in range(10)]
+    assert figures[0]["groups_used"] == 4
+    assert figures[0]["attempts"] == 5
+    first = seen[:2]
+    advantages, returns = (torch.cat([getattr(b, n)[b.mask] for b in first]) for n in ("advantages", "returns"))
+    assert not any(b.values.any() for b in first)
+    assert set(returns.tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(advantages, (returns - returns.mean()) / (returns.std() + 1e-6))
+    assert seen[2].values.any()
+    assert figures[0]["critic/explained"] == 0.0
+    assert figures[9]["critic/explained"] > 0.5
+    assert figures[9]["critic/loss"] < 0.2 * figures[0]["critic/loss"]
+    assert figures[0]["critic/lr"] == 1e-2
+
+
+def test_a_critic_begins_as_the_warmed_up_policy(make: Make, tiny: Any, tmp_path: Path) -> None:
+    tiny.write(tmp_path / "checkpoints" / "warmup", seed=1)
+    weights = dict(make(algorithm={"name": "ppo"})._critic_model().weights())  # type: ignore[attr-defined]
+    theirs = tiny.make("qwen3", seed=1)
+    assert not weights.pop("score.weight").any()
+    assert not weights.pop("score.bias").any()
+    assert same(weights, {n: p.detach() for n, p in theirs.named_parameters()})
 
 
 def test_sequences_older_than_the_bound_carry_no_loss_but_their_rewards_count(make: Make, tiny: Any) -> None:
@@ -394,10 +445,11 @@ def test_a_warm_up_whose_episodes_are_all_too_long_says_so(make: Make, tiny: Any
         list(trainer.warm_up())
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_grpo_raises_the_reward(make: Make, model: Path, temperature: float) -> None:
+@pytest.mark.parametrize(("temperature", "algorithm"), [(1.0, "grpo"), (0.7, "grpo"), (0.7, "ppo")])
+def test_training_raises_the_reward(make: Make, model: Path, temperature: float, algorithm: str) -> None:
     """A bandit: one token is sampled after a fixed prompt, and one in three tokens is worth 1."""
     trainer = make(
+        algorithm={"name": algorithm},
         sampling={"temperature": temperature},
         trainer={"optimizer": {"lr": 1e-2}},
         run={"steps": 15},
