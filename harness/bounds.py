@@ -84,6 +84,7 @@ POSITIVE = (
     "algorithm.beta",
     "trainer.lora.alpha",
     "algorithm.value_clip",
+    "sync.transfer_seconds",
     *(f"{optimizer}.lr" for optimizer in OPTIMIZERS),
 )
 AT_MOST: dict[str, float] = {

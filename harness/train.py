@@ -111,7 +111,10 @@ class _Training:
         part: tuple[Any, ...] = (Trainer, config, base, run.checkpoints, run.buffer_url)
         if config.data.file is not None:
             part = (OfflineTrainer, config, base, run.checkpoints)
-        return place.put(*part, threads=config.trainer.threads, seat=0, host=trainer_seats(config) > 1)
+        # Where explorers pull, each engine's transfer has a thread beside the training's.
+        pulled = config.explorer.workers * config.model.engines if config.sync.transport == "group" else 0
+        several = trainer_seats(config) > 1
+        return place.put(*part, threads=config.trainer.threads, seat=0, host=several, calls=1 + pulled)
 
     def _base(self) -> Path:
         """The model that the run begins with."""

@@ -215,6 +215,12 @@ class SyncConfig:
     partial: bool = False
     """With `staleness`: new weights come in the middle of episodes, and each token is tagged with the version that
     sampled it. Otherwise an episode ends under the version it began with, and the explorer waits for that."""
+    transport: Literal["object", "group"] = "object"
+    """Under Ray, how weights travel. object: a copy in its object store, which explorers read. group: a torch process
+    group of the trainer and each sampling engine, from device to device (NCCL) where both have GPUs of their own and
+    the trainer is one rank, else over gloo."""
+    transfer_seconds: float = 120.0
+    """group: how long the two may take to meet, and for each update; an explorer that takes longer counts as died."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,26 +75,13 @@ class Weights:
         with set_current_vllm_config(self.vllm_config):
             initialize_layerwise_reload(model)
             try:
-                model.load_weights(self._weights(file))
+                model.load_weights(all_weights(_weights(file), self.vllm_config, model))
             except (KeyError, ValueError, AssertionError, RuntimeError, OSError) as error:
                 problem = f"{type(error).__name__}: {error}"
             finalize_layerwise_reload(model, config)
-            _mend_tied_head(model)
+            mend_tied_head(model)
         self.model_runner.reset_lora_state()
         return problem
-
-    def _weights(self, file: str) -> Iterator[tuple[str, torch.Tensor]]:
-        from safetensors import safe_open
-        from vllm.model_executor.model_loader import get_model_loader
-
-        with safe_open(file, framework="pt") as tensors:
-            names = list(tensors.keys())
-            if not is_change(names[0]):
-                yield from ((name, tensors.get_tensor(name)) for name in names)
-                return
-            found = changes({name: tensors.get_tensor(name) for name in names})
-        runner, loader = self.model_runner, get_model_loader(self.vllm_config.load_config)
-        yield from onto(loader.get_all_weights(runner.model_config, runner.get_model()), found)
 
     def draw_as_local(self) -> None:
         """On a CPU: draw from (seed, position) as the local engine does, so that the same seeds give the same episodes.
@@ -129,7 +116,31 @@ class _Draw:
         return torch.from_numpy(ids), logits.log_softmax(-1)
 
 
-def _mend_tied_head(model: Any) -> None:
+def _weights(file: str) -> Iterator[tuple[str, torch.Tensor]]:
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as tensors:
+        for name in tensors.keys():  # noqa: SIM118 - no mapping
+            yield name, tensors.get_tensor(name)
+
+
+def all_weights(
+    weights: Iterable[tuple[str, torch.Tensor]], vllm_config: Any, model: Any
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights as they came; or, where a change of some came, those in the model's folder with the change."""
+    from vllm.model_executor.model_loader import get_model_loader
+
+    coming = iter(weights)
+    for first in coming:
+        if not is_change(first[0]):
+            yield first
+            yield from coming
+        else:
+            loaded = get_model_loader(vllm_config.load_config).get_all_weights(vllm_config.model_config, model)
+            yield from onto(loaded, changes(dict([first, *coming])))
+
+
+def mend_tied_head(model: Any) -> None:
     """Let an output head that shares the embedding's weights see the new ones.
 
     vLLM (0.28 to 0.31) loads such a head through the embedding, so a reload passes it by: it is left with what it was

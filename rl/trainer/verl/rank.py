@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM
 from harness.agents.models.loading import load_pretrained
 
 from ...algorithm.loss import LossFn, Metrics, combined
+from ...place import own_address
 from ..batch import Batch
 from ..lora import Adapter
 from ..models import gathered, recompute, refuse_another
@@ -110,12 +111,9 @@ class Rank:
 
     def port(self) -> str:
         """A `meeting` of this process for ranks on several machines."""
-        import ray
-
         with socket.socket() as free:
             free.bind(("", 0))
-            address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-            return f"tcp://{address}:{free.getsockname()[1]}"
+            return f"tcp://{own_address()}:{free.getsockname()[1]}"
 
     def start(self, meeting: str | None) -> None:
         """Find the other ranks and load the model. meeting: torch's `init_method`; None for a single rank."""
