@@ -39,6 +39,7 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
                 yield from _players(config, given)
         yield from _data(config, given)
         yield from _idle(config, given)
+        yield from _lora(config, given)
         yield from _modes(config, given)
         yield from _engine(config, given)
     yield from _world(config)
@@ -200,6 +201,25 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         name, rate = f"{optimizer}.name", f"{optimizer}.adam_lr"
         if value(config, name) == "adamw" and value(config, rate) is not None and given(rate, name):
             yield rate, f"would be ignored: only {name}=muon has a second rate"
+
+
+def _lora(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Training a low-rank change alone."""
+    switch = "trainer.lora.rank"
+    if not config.trainer.lora.rank:
+        for path in ("trainer.lora.alpha", "trainer.lora.targets"):
+            if given(path, switch):
+                yield path, f"would be ignored: {switch} is 0, so all weights are trained"
+        return
+    for section in ("trainer", *(("warmup",) if config.warmup.episodes else ())):
+        if value(config, f"{section}.optimizer.name") == "muon":
+            yield (
+                f"{section}.optimizer.name",
+                f"muon makes the step of each matrix orthogonal, and with {switch} those are thin factors of a change, "
+                "where that means nothing; choose adamw",
+            )
+        if value(config, rate := f"{section}.optimizer.vector_lr") is not None and given(rate, switch):
+            yield rate, f"would be ignored: with {switch} no gains and biases are trained"
 
 
 def _modes(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:

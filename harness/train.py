@@ -200,6 +200,8 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
     tiny = config.model.tiny
     player = "the expert" if world_class(config.env.name).has_expert() else "random play, for the form (no expert)"
     model = config.model.path or f"made from scratch ({tiny.layers} layers of width {tiny.width})"
+    if rank := config.trainer.lora.rank:
+        model += f"; a change of rank {rank} (LoRA) is trained"
     batch = f"{config.explorer.groups} x {config.explorer.group_size} episodes each"
     if config.data.file is not None:
         batch = f"{config.data.batch} lines of {config.data.file} each"

@@ -80,7 +80,8 @@ class Policy(Model, Protocol):
     """A model whose weights can be set while it serves: what training samples with."""
 
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Sample with these named weights from here on, as `version`. Raises ValueError where they do not fit."""
+        """Sample with these named weights from here on, as `version`: all of them, or a low-rank change of those that
+        the model's folder holds (see adapter.py). Raises ValueError where they do not fit."""
 
 
 class Puller(Protocol):

@@ -49,7 +49,8 @@ class Nothing(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class GroupEngine(WeightTransferEngine[Meeting, Nothing]):  # type: ignore[misc]
-    """Receives whole models. Whatever it raises ends vLLM's engine: part of a model may have been taken by then."""
+    """Receives whole models, or a change of the one in the folder. Whatever it raises ends vLLM's engine: part of a model
+    may have been taken by then."""
 
     init_info_cls = Meeting
     update_info_cls = Nothing
@@ -71,7 +72,7 @@ class GroupEngine(WeightTransferEngine[Meeting, Nothing]):  # type: ignore[misc]
     def receive_weights(self, update_info: Nothing) -> None:
         if self._group is None:
             raise RuntimeError("update_weights before init_weight_transfer_engine")
-        self.model.load_weights(self._group.receive())
+        self.model.load_weights(vllm_worker.all_weights(self._group.receive(), self.vllm_config, self.model))
 
     def finish_weight_update(self) -> None:
         finalize_layerwise_reload(self.model, self.model_config)

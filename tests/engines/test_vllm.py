@@ -22,11 +22,15 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from harness.agents.config import ModelConfig
+from harness.agents.models import adapter
 from harness.agents.models.base import ContextFull, ModelError, Policy, Prompt, Puller, Sampling
 from harness.agents.models.registry import make_model
 from harness.agents.models.vllm_worker import EXTENSION
 from harness.agents.types import Completion
 from harness.envs.errors import UserError
+from harness.rl.algorithm.loss import SftLoss
+from harness.rl.config import LoraConfig, OptimizerConfig, TrainerConfig
+from harness.rl.trainer.local import LocalEngine
 
 from ..rl.sync.near import Near
 
@@ -52,6 +56,18 @@ def changed(folder: Path, seed: int) -> PreTrainedModel:
         for parameter in model.parameters():
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+def tuned(folder: Path, tiny: Any, seed: int) -> tuple[dict[str, torch.Tensor], PreTrainedModel]:
+    """A low-rank change that was trained, and the model that it makes of the folder's."""
+    trainer = LocalEngine(folder, TrainerConfig(lora=LoraConfig(rank=3)))
+    trainer.begin(OptimizerConfig(lr=0.03), 3)
+    for _ in range(3):
+        trainer.step(tiny.batch(seed), SftLoss())
+    assert trainer._adapter is not None
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model.load_state_dict(dict(trainer._adapter.merged()), strict=False)
+    return dict(trainer.weights()), model
 
 
 async def ask(model: Policy, session: str = "s", prompt: tuple[int, ...] = PROMPT, **sampling: Any) -> Completion:
@@ -84,6 +100,7 @@ def test_tied(tiny: Any, loop: asyncio.Runner, tmp_path_factory: pytest.TempPath
     model = make_model(ModelConfig(engine="vllm", slots=8), folder)
     try:
         loop.run(_samples_as_asked(model, folder))
+        loop.run(_takes_a_change(model, folder, tiny))
         loop.run(_takes_weights(model, folder))
         trainer = Near()
 
@@ -177,6 +194,22 @@ async def _goes_on(
     assert error(new, await ask(model)) < CLOSE
 
 
+async def _takes_a_change(model: Policy, folder: Path, tiny: Any) -> None:
+    """Of the folder's weights."""
+    for version in (1, 2):
+        change, other = tuned(folder, tiny, version)
+        await model.update(change.items(), version)
+        answer = await ask(model)
+        assert answer.version == version
+        assert error(other, answer) < CLOSE
+    assert error(AutoModelForCausalLM.from_pretrained(folder).eval(), answer) > 100 * CLOSE
+    with pytest.raises(ValueError, match="nonsense"):
+        await model.update(adapter.halves("nonsense", torch.zeros(1, 3), torch.zeros(3, 1)), 3)
+    with pytest.raises(ValueError, match="only one half"):
+        await model.update(list(change.items())[1:], 3)
+    assert error(other, await ask(model)) < CLOSE, "what does not fit changes nothing"
+
+
 async def _is_replaced(model: Policy, newest: PreTrainedModel, version: int) -> None:
     """Its process dies: calls under way fail, the next ones find a new engine with the newest weights."""
     asked = [asyncio.create_task(ask(model, str(i), max_tokens=100)) for i in range(4)]
@@ -229,12 +262,14 @@ def test_several(
 
     async def work() -> None:
         trainer = Near()
-        for version in range(4):
-            weights = changed(folder, version)
-            if version < 2:
-                await model.update(weights.named_parameters(), version)
+        tune, tuned_model = tuned(folder, tiny, 0)
+        for version in range(5):
+            weights = tuned_model if version in (2, 4) else changed(folder, version)
+            named = tune if version in (2, 4) else dict(weights.named_parameters())
+            if version < 3:
+                await model.update(named.items(), version)
             else:
-                trainer.outlets.keep(version, weights.named_parameters(), version, "cpu")
+                trainer.outlets.keep(version, named.items(), version, "cpu")
                 assert await cast("Puller", model).pull(trainer.link(), version) == version
             answers = await asyncio.gather(*(ask(model, f"{version}/{i}", seed=i) for i in range(8)))
             assert {answer.version for answer in answers} == {version}

@@ -219,6 +219,19 @@ class TestRules:
         found = mistakes("model.path=owner/name", "model.tiny.width=64")
         assert "has its shape already" in found["model.tiny"]
 
+    def test_a_change_alone_is_trained_by_adam_and_has_no_vectors(self) -> None:
+        idle = mistakes("trainer.lora.alpha=8", "trainer.lora.targets=[q_proj]")
+        assert set(idle) == {"trainer.lora.alpha", "trainer.lora.targets"}
+        assert "trainer.lora.rank is 0" in idle["trainer.lora.alpha"]
+        found = mistakes(
+            "trainer.lora.rank=8",
+            "trainer.optimizer.name=muon",
+            "warmup.optimizer.name=muon",
+            "trainer.optimizer.vector_lr=1e-3",
+        )
+        assert set(found) == {"trainer.optimizer.name", "warmup.optimizer.name", "trainer.optimizer.vector_lr"}
+        load("default", [ECHO, "trainer.lora={rank: 8, alpha: 16, targets: [q_proj]}"])
+
     def test_second_rate_needs_muon(self) -> None:
         assert "muon" in mistakes("trainer.optimizer.adam_lr=1e-3")["trainer.optimizer.adam_lr"]
         load("default", [ECHO, "trainer.optimizer.adam_lr=1e-3", "trainer.optimizer.name=muon"])

@@ -199,15 +199,23 @@ def test_lag_is_told_from_the_oldest_version(make: Make, fill: Callable[..., Non
     assert [f["lag_min"] for f in figures] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("optimizer", "algorithm"), [("adamw", "grpo"), ("muon", "grpo"), ("adamw", "ppo")])
+@pytest.mark.parametrize(
+    ("optimizer", "algorithm", "rank"),
+    [("adamw", "grpo", 0), ("muon", "grpo", 0), ("adamw", "ppo", 0), ("adamw", "ppo", 3)],
+)
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
-    make: Make, fill: Callable[..., None], tmp_path: Path, optimizer: str, algorithm: str
+    make: Make, fill: Callable[..., None], tmp_path: Path, optimizer: str, algorithm: str, rank: int
 ) -> None:
     critic = {"critic": {"name": "muon", "lr": 3e-3}} if algorithm == "ppo" else {}
     sections = {
         "run": {"steps": 5},
         "algorithm": {"name": algorithm},
-        "trainer": {"updates": 2, "optimizer": {"name": optimizer, "lr": 1e-2, "decay_steps": 4}, **critic},
+        "trainer": {
+            "updates": 2,
+            "optimizer": {"name": optimizer, "lr": 1e-2, "decay_steps": 4},
+            "lora": {"rank": rank},
+            **critic,
+        },
     }
     for step in range(5):
         fill(step, [1.0, 0.0, 0.0], [0.0, 1.0], [1.0, 1.0, 0.0])
