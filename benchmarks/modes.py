@@ -3,7 +3,8 @@
     python benchmarks/modes.py [--quick] [--out modes.png]
 
 The shape of a training on ALFWorld with a tiny model, twice: as it is, and with a world whose answers come late (a
-log-normal wait with a median of 50 ms, one in a hundred over 5 s; a fifth of that with --quick). Per mode: seconds a
+log-normal wait with a median of 50 ms, one in a hundred over 5 s). --quick: three modes and the late world alone, with
+waits of a fifth. Per mode: seconds a
 training step, the share of the time in which explorer and trainer had nothing to do, how old what was trained on was,
 the share of answers that were actions. Each RATIO is the speed beside that of strictly on-policy training (sync 1) on
 the same workload. Two free cores are needed: on fewer the parts cannot overlap.
@@ -39,6 +40,7 @@ MODES: dict[str, dict[str, Any]] = {
     # those of sync10 do, and play up to six batches ahead of the trainer meanwhile.
     "async": {"interval": 10, "staleness": 16, "partial": True},
 }
+QUICK = ("sync1", "one_step_off", "async")
 LOOK = 0.05
 FORM = 1600
 """Episodes, of their first turn alone, from which the model learns to answer in the form that the world reads."""
@@ -184,16 +186,20 @@ def draw(measured: Mapping[str, list[Measured]], file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer steps, waits of a fifth")
+    parser.add_argument("--quick", action="store_true", help="three modes, one workload, waits of a fifth")
     parser.add_argument("--out", type=Path, default=Path("modes.png"))
     parser.add_argument(
-        "--steps", type=int, help="training steps on the clock; a multiple of 10 is the same part of every mode's cycle"
+        "--steps",
+        type=int,
+        default=10,
+        help="training steps on the clock; a multiple of 10 is the same part of every mode's cycle",
     )
-    parser.add_argument("--only", help="one workload")
+    parser.add_argument("--only", choices=("plain", "longtail"), help="one workload")
     args = parser.parse_args()
-    steps = args.steps or (10 if args.quick else 20)
     waits = {"median": 0.01, "late": 1.0} if args.quick else {"median": 0.05, "late": 5.0}
     workloads: dict[str, dict[str, float]] = {"plain": {}, "longtail": waits}
+    only = args.only or ("longtail" if args.quick else None)
+    modes = {mode: sync for mode, sync in MODES.items() if mode in QUICK or not args.quick}
     measured: dict[str, list[Measured]] = {}
     with tempfile.TemporaryDirectory() as name:
         place = open_place("ray")
@@ -201,15 +207,15 @@ def main() -> None:
         base = asyncio.run(warmed_up(place, Path(name)))
         print(f"warm-up: {time.perf_counter() - began:.0f} s", flush=True)
         for workload, options in workloads.items():
-            if args.only not in (None, workload):
+            if only not in (None, workload):
                 continue
             columns = f"{'s/step':>8}{'explorer idle':>15}{'trainer idle':>14}{'lag':>6}{'acted':>7}"
             print(f"{workload}\n  {'mode':14}{columns}", flush=True)
-            for mode, sync in MODES.items():
+            for mode, sync in modes.items():
                 folder = Path(name) / workload / mode
                 folder.mkdir(parents=True)
-                plan = plan_of(sync, steps + 100, options)
-                m = asyncio.run(measure(mode, plan, steps, place, base, folder))
+                plan = plan_of(sync, args.steps + 100, options)
+                m = asyncio.run(measure(mode, plan, args.steps, place, base, folder))
                 measured.setdefault(workload, []).append(m)
                 lag, acted = (sum(numbers) / max(1, len(numbers)) for numbers in (m.lags, m.acted))
                 idle = f"{m.explorer_idle:15.0%}{m.trainer_idle:14.0%}"
@@ -217,10 +223,10 @@ def main() -> None:
         place.close()
     draw(measured, args.out)
     print(f"timelines: {args.out}")
-    for workload, modes in measured.items():
+    for workload, (first, *others) in measured.items():
         prefix = "" if workload == "plain" else f"{workload}_"
-        for m in modes[1:]:
-            print(f"RATIO {prefix}{m.mode}_vs_sync1 {modes[0].step_seconds / m.step_seconds:.2f}")
+        for m in others:
+            print(f"RATIO {prefix}{m.mode}_vs_sync1 {first.step_seconds / m.step_seconds:.2f}")
 
 
 if __name__ == "__main__":

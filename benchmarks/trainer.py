@@ -10,10 +10,11 @@ with micro-batches of 8 and of 16 rows (--quick: 8), and the best counts. It nee
     python3 -m venv trl && trl/bin/pip install torch==2.13.0 transformers==5.10.4 trl==1.16.0
     python benchmarks/trainer.py --trl trl/bin/python
 
-Last, an episode of K turns is trained on as one sequence, and as K samples that each end with one turn's answer: the
-same loss (checked), computed from more tokens. All train the tiny model on episodes of the length and share of loss
-tokens that ALFWorld has; figures are medians. On a CPU the time is the process's own CPU time, so that other work on
-the machine does not count.
+A step that trains a change of rank 8 alone (trainer.lora) is measured against one that trains all weights, and so is
+what each sends to the explorers. Last, an episode of K turns is trained on as one sequence, and as K samples that each
+end with one turn's answer: the same loss (checked), computed from more tokens. All train the tiny model on episodes of
+the length and share of loss tokens that ALFWorld has; figures are medians. On a CPU the time is the process's own CPU
+time, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from harness.agents.config import TinyConfig
 from harness.agents.models.tiny import make_tiny
 from harness.envs.registry import world_class
 from harness.rl.algorithm.loss import ClippedLoss
-from harness.rl.config import OptimizerConfig, TrainerConfig
+from harness.rl.config import LoraConfig, OptimizerConfig, TrainerConfig
 from harness.rl.experience import Experience
 from harness.rl.trainer.batch import Batch, from_experiences, split
 from harness.rl.trainer.local import LocalEngine
@@ -68,6 +69,7 @@ def main() -> None:
         rng = np.random.default_rng(0)
         made = [episode(rng, i, turns=int(rng.integers(4, 21)), vocabulary=engine._vocabulary) for i in range(64)]
         against_bare_torch(engine, folder, made, config, rounds)
+        change_against_all(engine, folder, made, config, rounds)
         against_trl(engine, folder, made, args.trl, rounds, (8,) if args.quick else (8, 16))
     for turns in (5, 20) if args.quick else (5, 20, 50):
         one_sequence_against_samples(engine, turns, rounds=1 if args.quick else 3)
@@ -125,6 +127,20 @@ def bare_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, micro: l
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
+
+
+def change_against_all(
+    engine: LocalEngine, folder: Path, made: Sequence[Experience], config: TrainerConfig, rounds: int
+) -> None:
+    changing = LocalEngine(folder, replace(config, lora=LoraConfig(rank=8)))
+    changing.begin(OptimizerConfig(lr=RATE), 1000)
+    batch = from_experiences(made)
+    steps: list[Step] = [lambda e=e: e.step(batch, ClippedLoss()) for e in (engine, changing)]
+    whole, change = measure(steps, rounds)
+    sent = [sum(w.numel() for _, w in e.weights()) for e in (engine, changing)]
+    print(f"a change of rank 8: {change:.2f} s a step, {sent[1]:,} numbers sent; all: {whole:.2f} s, {sent[0]:,} sent")
+    print(f"RATIO lora_vs_all_step {whole / change:.2f}")
+    print(f"RATIO lora_vs_all_sent {sent[0] / sent[1]:.1f}")
 
 
 def against_trl(

@@ -207,7 +207,9 @@ def _verified(path: Path, board: Board | None, model: str | None, episodes: int)
 def _tokenizer(folder: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
-    found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    from harness.agents.models.loading import load_pretrained
+
+    found: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
     return found
 
 

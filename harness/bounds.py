@@ -47,6 +47,7 @@ AT_LEAST: dict[str, float] = {
     "algorithm.gamma": 0,
     "algorithm.lam": 0,
     "trainer.ranks": 1,
+    "trainer.lora.rank": 0,
     "trainer.updates": 1,
     "trainer.token_budget": 1,
     "trainer.threads": 1,
@@ -81,7 +82,9 @@ POSITIVE = (
     "limits.step_seconds",
     "limits.call_seconds",
     "algorithm.beta",
+    "trainer.lora.alpha",
     "algorithm.value_clip",
+    "sync.transfer_seconds",
     *(f"{optimizer}.lr" for optimizer in OPTIMIZERS),
 )
 AT_MOST: dict[str, float] = {

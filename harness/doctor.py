@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.envs import hub
 from harness.envs.errors import UserError
 
 from . import machine
@@ -140,11 +141,12 @@ def template_report(model: str, console: Console) -> None:
     who = source(model)
     if who.kind != "checkpoint":
         raise UserError(f"'{model}' has no tokenizer here; give a model folder, a run, or a hub name.")
+    unreached = "" if Path(who.path).exists() else hub.hint()
     try:
         tokenizer = AutoTokenizer.from_pretrained(who.path)
     except (OSError, ValueError) as e:
         reason = str(e).strip().splitlines()[0]
-        raise UserError(f"no tokenizer could be loaded from '{model}': {reason}") from None
+        raise UserError(f"no tokenizer could be loaded from '{model}': {reason}{unreached}") from None
     colours = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
     table = Table.grid(padding=(0, 2))
     for finding in inspect_template(tokenizer):

@@ -6,6 +6,8 @@ Knows reports; not how they come about.
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,13 +47,21 @@ def judge(
         report = check(env, options=options_of(options), only=tuple(only), seconds=seconds)
         print(json.dumps(report.as_json(), indent=2))
     else:
+        began = time.monotonic()
+
+        def heard(name: str, part: str) -> None:
+            text = f"{name}: {part or CHECKS[name]}"
+            status.update(f"{text} ({time.monotonic() - began:.0f} s)")
+            if not console.is_terminal and not part:
+                print(text, file=sys.stderr, flush=True)
+
         with console.status("checking") as status:
             report = check(
                 env,
                 options=options_of(options),
                 only=tuple(only),
                 seconds=seconds,
-                heard=lambda name: status.update(f"{name}: {CHECKS[name]}"),
+                heard=heard,
             )
         show(report, console)
     if card is not None:

@@ -249,11 +249,9 @@ def _explain(error: ErrorDetails) -> tuple[str, str]:
 def _did_you_mean(path: str) -> str:
     parent, dot, leaf = path.rpartition(".")
     place = re.sub(r"\.\d+(?=\.|$)", ".*", parent)
+    if elsewhere := [p for p in settings() if p.rpartition(".")[2] == leaf]:
+        return f" Did you mean {' or '.join(get_close_matches(path, elsewhere, n=3, cutoff=0.0))}?"
     names = [p.rpartition(".")[2] for p in settings() if p.rpartition(".")[0] == place]
     if near := get_close_matches(leaf, names, n=1):
         return f" Did you mean {parent}{dot}{near[0]}?"
-    elsewhere = [p for p in settings() if p.rpartition(".")[2] == leaf]
-    if elsewhere:
-        close = get_close_matches(path, elsewhere, n=3, cutoff=0.0)
-        return f" Did you mean {' or '.join(close)}?"
     return f" '{parent or 'a recipe'}' has: {', '.join(sorted(names))}." if names else ""

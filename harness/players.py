@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.agents.config import ModelConfig
+from harness.envs import hub
 from harness.envs.errors import UnknownName, UserError
 
 from .config import RunConfig
@@ -160,12 +161,13 @@ def _endpoint(who: Source) -> Player:
 def _tokenizer(name: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
+    unreached = "" if Path(name).exists() else hub.hint()
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as e:
         raise UserError(
-            f"there is no tokenizer '{name}' here ({' '.join(str(e).split())[:200]}). Serve the model under the name "
-            f"of its folder, or play it as text: openai:{name}@..."
+            f"there is no tokenizer '{name}' here ({' '.join(str(e).split())[:200]}){unreached}. Serve the model under "
+            f"the name of its folder, or play it as text: openai:{name}@..."
         ) from None
     return tokenizer
 

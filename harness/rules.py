@@ -39,6 +39,7 @@ def check(config: RunConfig, layer: Layer, *, training: bool) -> Iterator[tuple[
                 yield from _players(config, given)
         yield from _data(config, given)
         yield from _idle(config, given)
+        yield from _lora(config, given)
         yield from _modes(config, given)
         yield from _engine(config, given)
     yield from _world(config)
@@ -95,6 +96,11 @@ def _buffer(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
         yield "buffer.weights", "would be ignored: only buffer.strategy=priority weighs utilities"
     if not own and given("buffer.options", "buffer.strategy"):
         yield "buffer.options", "would be ignored: they are for a strategy of your own (module:Class)"
+    if config.explorer.rewards == "world":
+        for path in ("buffer.reward_seconds", "buffer.reward_share"):
+            if given(path, "explorer.rewards"):
+                why = "with explorer.rewards=world a group has all its rewards when it is stored"
+                yield path, f"would be ignored: {why}; set that to later, or leave this out"
     if not 0 < buffer.reward_share <= 1:
         yield "buffer.reward_share", f"must be greater than 0 and at most 1, not {buffer.reward_share!r}"
     if buffer.bound is not None and buffer.bound < groups:
@@ -130,7 +136,14 @@ def _players(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
     if not config.explorer.workers:
         if config.run.place == "apart":
             yield "run.place", "apart waits for explorers, and explorer.workers is 0; leave it out"
-        for path in ("sync", "explorer.max_steps", "explorer.oversample", "explorer.group_size", "buffer.bound"):
+        for path in (
+            "sync",
+            "explorer.max_steps",
+            "explorer.oversample",
+            "explorer.group_size",
+            "explorer.rewards",
+            "buffer.bound",
+        ):
             if given(path, "explorer.workers"):
                 yield path, "would be ignored: explorer.workers is 0, so nobody plays"
     try:
@@ -190,9 +203,33 @@ def _idle(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
             yield rate, f"would be ignored: only {name}=muon has a second rate"
 
 
+def _lora(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
+    """Training a low-rank change alone."""
+    switch = "trainer.lora.rank"
+    if not config.trainer.lora.rank:
+        for path in ("trainer.lora.alpha", "trainer.lora.targets"):
+            if given(path, switch):
+                yield path, f"would be ignored: {switch} is 0, so all weights are trained"
+        return
+    for section in ("trainer", *(("warmup",) if config.warmup.episodes else ())):
+        if value(config, f"{section}.optimizer.name") == "muon":
+            yield (
+                f"{section}.optimizer.name",
+                f"muon makes the step of each matrix orthogonal, and with {switch} those are thin factors of a change, "
+                "where that means nothing; choose adamw",
+            )
+        if value(config, rate := f"{section}.optimizer.vector_lr") is not None and given(rate, switch):
+            yield rate, f"would be ignored: with {switch} no gains and biases are trained"
+
+
 def _modes(config: RunConfig, given: Given) -> Iterator[tuple[str, str]]:
-    """Numbers of `sync` that do not go together."""
+    """What of `sync` does not go together."""
     sync = config.sync
+    if sync.transport == "group" and config.run.place != "ray" and given("sync.transport", "run.place"):
+        why = {"inline": "has one process", "apart": "hands weights over in the run's folder"}[config.run.place]
+        yield "sync.transport", f"would be ignored: run.place={config.run.place} {why}; leave it out, or set place=ray"
+    if sync.transport == "object" and given("sync.transfer_seconds", "sync.transport"):
+        yield "sync.transfer_seconds", "would be ignored: only sync.transport=group heeds it"
     if sync.staleness is None:
         if sync.partial:
             yield (

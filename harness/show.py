@@ -22,6 +22,7 @@ from harness.rl.monitor import read
 from .display import sparkline
 from .leaderboard.entry import Entry
 from .leaderboard.score import Scores
+from .load import ConfigError
 from .runs import RunFolder, all_runs, root
 from .transcript import decoder, print_episode, print_tokens
 
@@ -56,11 +57,13 @@ def list_runs(console: Console) -> None:
         console.print(Text(f"no run in {root()} yet; start one with `harness train --env alfworld`"))
         return
     table = Table("run", "world", "steps", "success before", "after", "state", box=None, header_style="bold")
+    unread: list[str] = []
     for run in runs:
         try:
             config, ps = run.config(), points(run)
-        except UserError:  # of another version, or damaged: the others are worth listing all the same
+        except UserError as e:  # of another version, or damaged: the others are worth listing all the same
             table.add_row(run.name, "-", "-", "-", "-", Text("unreadable", style="red"))
+            unread.append(f"{run.name} is unreadable: {_why(e)}")
             continue
         done = max((line["step"] for line in read(run.path) if line["phase"] == "train"), default=0)
         first = str(ps[0].scores.success) if ps else "-"
@@ -68,6 +71,17 @@ def list_runs(console: Console) -> None:
         state = Text(run.state, style={"running": "cyan", "finished": "green"}.get(run.state, "yellow"))
         table.add_row(run.name, config.env.name, f"{done}/{config.run.steps}", first, last, state)
     console.print(table)
+    for line in unread:
+        console.print(Text(line, style="dim"))
+
+
+def _why(e: UserError) -> str:
+    """The first mistake, and how many more there are."""
+    if isinstance(e, ConfigError):
+        where, what = e.problems[0]
+        more = f", and {len(e.problems) - 1} more" if len(e.problems) > 1 else ""
+        return f"its config.yaml is not of this version: {where}: {what}{more}"
+    return " ".join(str(e).split())
 
 
 def success_table(ps: Sequence[Point]) -> Table:

@@ -103,6 +103,7 @@ class _Training:
 
     def _trainer(self, place: Place, base: Path) -> Handle:
         from harness.rl.gpus import seats, trainer_seats
+        from harness.rl.loop import RESPAWNS
         from harness.rl.trainer.offline import OfflineTrainer
         from harness.rl.trainer.trainer import Trainer
 
@@ -111,7 +112,10 @@ class _Training:
         part: tuple[Any, ...] = (Trainer, config, base, run.checkpoints, run.buffer_url)
         if config.data.file is not None:
             part = (OfflineTrainer, config, base, run.checkpoints)
-        return place.put(*part, threads=config.trainer.threads, seat=0, host=trainer_seats(config) > 1)
+        # Where explorers pull, each transfer has a thread beside the training's, those to explorers that died too.
+        pulled = config.explorer.workers * config.model.engines if config.sync.transport == "group" else 0
+        calls, several = 1 + (1 + RESPAWNS) * pulled, trainer_seats(config) > 1
+        return place.put(*part, threads=config.trainer.threads, seat=0, host=several, calls=calls)
 
     def _base(self) -> Path:
         """The model that the run begins with."""
@@ -196,6 +200,8 @@ def _announce(config: RunConfig, run: RunFolder, console: Console) -> None:
     tiny = config.model.tiny
     player = "the expert" if world_class(config.env.name).has_expert() else "random play, for the form (no expert)"
     model = config.model.path or f"made from scratch ({tiny.layers} layers of width {tiny.width})"
+    if rank := config.trainer.lora.rank:
+        model += f"; a change of rank {rank} (LoRA) is trained"
     batch = f"{config.explorer.groups} x {config.explorer.group_size} episodes each"
     if config.data.file is not None:
         batch = f"{config.data.batch} lines of {config.data.file} each"

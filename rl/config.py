@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from harness.agents.config import AgentConfig, LimitsConfig, ModelConfig, SamplingConfig
@@ -153,6 +153,20 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LoraConfig:
+    """A low-rank change of linear layers (LoRA, arXiv 2106.09685) that is trained in place of the policy's own weights,
+    in the warm-up too; it alone goes to the explorers. A critic is trained whole."""
+
+    rank: int = 0
+    """Of the change of each layer; 0 trains all weights."""
+    alpha: float = 32.0
+    """The change is B A alpha / rank: with one alpha the best learning rate hardly depends on the rank."""
+    targets: tuple[str, ...] = ()
+    """How the names of the layers end that are changed (q_proj, mlp.down_proj); none takes every linear layer but the
+    output head."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
     """What computes the updates."""
 
@@ -161,6 +175,7 @@ class TrainerConfig:
     ranks: int = 1
     """verl: processes that hold the model's shards between them, each with a GPU where the cluster has any."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     critic: OptimizerConfig = field(default_factory=OptimizerConfig)
     """PPO: the optimizer of the critic, a model of its own."""
     updates: int = 1
@@ -179,6 +194,11 @@ class TrainerConfig:
     keep: int = 3
     """Checkpoints kept, the newest ones."""
 
+    @property
+    def whole(self) -> TrainerConfig:
+        """The same for the models beside the policy, which have no change."""
+        return replace(self, lora=LoraConfig())
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncConfig:
@@ -195,6 +215,12 @@ class SyncConfig:
     partial: bool = False
     """With `staleness`: new weights come in the middle of episodes, and each token is tagged with the version that
     sampled it. Otherwise an episode ends under the version it began with, and the explorer waits for that."""
+    transport: Literal["object", "group"] = "object"
+    """Under Ray, how weights travel. object: a copy in its object store, which explorers read. group: a torch process
+    group of the trainer and each sampling engine, from device to device (NCCL) where both have GPUs of their own and
+    the trainer is one rank, else over gloo."""
+    transfer_seconds: float = 120.0
+    """group: how long the two may take to meet, and for each update; an explorer that takes longer counts as died."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

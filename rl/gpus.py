@@ -42,3 +42,10 @@ def seats(plan: Plan, gpus: int) -> list[float]:
         f"and Ray knows of {gpus}. Lower trainer.ranks, explorer.workers, model.engines or model.tensor_parallel; only "
         "on a single GPU do a trainer and explorers of one engine share."
     )
+
+
+def separate(plan: Plan, gpus: int) -> bool:
+    """Trainer and explorers each have GPUs of their own in the process that their weights are in: NCCL, which wants one
+    a process, can carry them."""
+    shares = seats(plan, gpus)
+    return plan.trainer.ranks == 1 and len(shares) > 1 and all(share >= 1 for share in shares)

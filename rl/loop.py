@@ -8,8 +8,8 @@
 |                   | the other                     |                                         |                      |
 | `_keep`, N        | an explorer that lives        | its end                                 | a kill               |
 
-Every mode is these tasks and the numbers of `sync`, `explorer.workers` and `run.place`; with place apart weights are
-written into a folder (sync/weights.py) that explorers started by hand read, and there is nobody to keep. The trainer
+Every mode is these tasks and the numbers of `sync`, `explorer.workers` and `run.place`; how weights travel is
+transport.py's. With place apart explorers are started by hand, and there is nobody to keep. The trainer
 alone, on what is stored or on a file, is the same with no explorers. Knows no
 worlds, models or losses, nor where parts live. Invariants: training steps are taken in order, each once; all that must
 survive is in the buffer and the checkpoints, so a run that is killed anywhere goes on from the newest checkpoint.
@@ -31,7 +31,7 @@ from .explorer.explorer import Explorer, figures
 from .gpus import trainer_seats
 from .place import Handle, PartDied, Place
 from .sync.synchronizer import published, version_for
-from .sync.weights import WeightFolder
+from .transport import make_transport
 
 Report = Callable[[int, Mapping[str, float]], None]
 """Hears (training steps done, metrics of that step)."""
@@ -64,9 +64,10 @@ class Loop:
         """
         if done >= self.plan.run.steps:
             return
-        self._weights: dict[int, Any] = {}
+        self._transport = make_transport(self.plan, self.place, self.trainer, self.outlet)
         players = 0 if self.plan.data.file or self.plan.run.place == "apart" else self.plan.explorer.workers
         self._delivered = [-1] * players
+        self._somebody = players > 0 or self.plan.run.place == "apart"
         self._news = asyncio.Event()
         self._respawns = 0
         self._done = done
@@ -97,8 +98,8 @@ class Loop:
             extra = {"train_wait_seconds": waited, "explorer_respawns": float(respawns)}
             self.report(version, {**metrics, **figures(sums), **extra})  # before the checkpoint: it ends what is redone
             if version % every == 0 or version == last:
-                older = self._older(version)
-                await self.trainer.call("save", version, list(older), *older.values())
+                older, weights = self._transport.older(self._oldest(version), version)
+                await self.trainer.call("save", version, older, *weights)
 
     async def _figures(self, explorer: Handle) -> dict[str, float]:
         try:
@@ -109,34 +110,16 @@ class Loop:
 
     async def _publish(self, version: int) -> None:
         """Have the weights ready for whoever gets them next."""
-        if self.plan.run.place == "apart":
-            await self.trainer.call("publish", self.outlet, self._oldest(version))
-            return
-        if not self._delivered:
-            return
-        self._weights[version] = self.trainer.refer("snapshot")
-        for old in [v for v in self._weights if v < self._oldest(version)]:
-            del self._weights[old]
-        self._news.set()
+        if self._somebody:
+            await self._transport.publish(version, self._oldest(version))
+            self._news.set()
 
     async def _recall(self, done: int) -> None:
         """What was in force when the checkpoint was made is so again, so that a resumed run goes on as it would
         have."""
         for version in [v for v in await self.trainer.call("older") if self._oldest(done) <= v < done]:
-            if self.plan.run.place == "apart":
-                await self.trainer.call("publish", self.outlet, self._oldest(done), version)
-            elif self._delivered:
-                self._weights[version] = self.trainer.refer("recall", version)
-
-    def _older(self, version: int) -> dict[int, Any]:
-        """Weights of versions before this one that some batch after it needs."""
-        if self.plan.run.place == "apart":
-            folder = WeightFolder(self.outlet)
-            files = found.files if (found := folder.look()) else {}
-            there = {v: folder.read(file) for v, file in files.items()}
-        else:
-            there = self._weights
-        return {v: weights for v, weights in there.items() if self._oldest(version) <= v < version}
+            if self._somebody:
+                await self._transport.recall(version, self._oldest(done))
 
     def _oldest(self, version: int) -> int:
         """The oldest version that batches from `version` on are sampled by."""
@@ -151,13 +134,14 @@ class Loop:
                 await self._bring(index)
 
     async def _bring(self, index: int) -> None:
-        for version in sorted(self._weights):
-            if version > self._delivered[index] and version in self._weights:
+        for version in sorted(self._transport.offers):
+            if version > self._delivered[index] and version in self._transport.offers:
                 self._delivered[index] = version
                 try:
-                    await self.explorers[index].call("offer", version, self._weights[version])
+                    await self.explorers[index].call("offer", version, self._transport.offers[version])
                 except PartDied:
-                    return  # `_keep` sees to it
+                    self.explorers[index].kill()  # it may live, without weights; `_keep` sees to the rest
+                    return
 
     async def _keep(self, index: int) -> None:
         while True:
@@ -166,6 +150,7 @@ class Loop:
                 return
             except PartDied as error:
                 died = error
+            self.explorers[index].kill()
             self._respawns += 1
             if self._respawns > RESPAWNS:
                 raise UserError(
@@ -177,7 +162,7 @@ class Loop:
             self._news.set()
 
     def _spawn(self, index: int) -> Handle:
-        made = (self.plan, self.folder, self.buffer_url, index, None, self._done)
+        made = (self.plan, self.folder, self.buffer_url, index, None, self._done, self._transport.link(index))
         seat = trainer_seats(self.plan) + index
         return self.place.put(Explorer, *made, threads=self.plan.model.threads, seat=seat)
 

@@ -50,8 +50,11 @@ class Place(Protocol):
         """Set GPUs aside, all at once, so many for each seat (see `gpus.py`). Raises UserError where others hold
         them."""
 
-    def put(self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False) -> Handle:
-        """seat: whose GPUs are the part's. host: it leaves them to processes that it starts."""
+    def put(
+        self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False, calls: int = 1
+    ) -> Handle:
+        """seat: whose GPUs are the part's. host: it leaves them to processes that it starts. calls: plain methods that
+        may run at the same time, each in a thread."""
 
     def close(self) -> None: ...
 
@@ -87,7 +90,9 @@ class Inline:
     def reserve(self, seats: Sequence[float]) -> None:
         pass
 
-    def put(self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False) -> Handle:
+    def put(
+        self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False, calls: int = 1
+    ) -> Handle:
         return InlineHandle(part(*args))
 
     def close(self) -> None:
@@ -175,10 +180,14 @@ class Ray:
                 "machine has as many as one engine wants. See `ray status`."
             )
 
-    def put(self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False) -> Handle:
+    def put(
+        self, part: type, *args: Any, threads: int = 1, seat: int | None = None, host: bool = False, calls: int = 1
+    ) -> Handle:
         # Idle OpenMP threads that spin would take the core from the part whose turn it is.
         env = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
         options: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": env}}
+        if calls > 1:
+            options["max_concurrency"] = calls
         if self._group is not None and seat is not None and self._seats[seat]:
             options["num_gpus"] = 0 if host else self._seats[seat]
             options["scheduling_strategy"] = in_bundle(self._group, sum(s > 0 for s in self._seats[:seat]))
@@ -194,6 +203,13 @@ class Ray:
     def _remove_group(self) -> None:
         self._ray.util.remove_placement_group(self._group)
         self._group = None
+
+
+def own_address() -> str:
+    """Of the machine that a Ray actor is on, as actors on others reach it."""
+    import ray
+
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def in_bundle(group: Any, index: int) -> Any:

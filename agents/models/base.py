@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from ..types import Completion
+    from .collective import Sender
 
 
 class ModelError(Exception):
@@ -79,7 +80,18 @@ class Policy(Model, Protocol):
     """A model whose weights can be set while it serves: what training samples with."""
 
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Sample with these named weights from here on, as `version`. Raises ValueError where they do not fit."""
+        """Sample with these named weights from here on, as `version`: all of them, or a low-rank change of those that
+        the model's folder holds (see adapter.py). Raises ValueError where they do not fit."""
+
+
+class Puller(Protocol):
+    """What fetches new weights itself, through a process group."""
+
+    async def pull(self, sender: Sender, version: int) -> int:
+        """As `Policy.update`: have rank 0 send `version`, or one after it, and sample with that, which is returned.
+
+        Raises ConnectionError where they do not get here; what it samples with is then unknown.
+        """
 
 
 class Sleeper(Protocol):

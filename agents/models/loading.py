@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.utils.logging import disable_progress_bar
 
+from harness.envs import hub
 from harness.envs.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def load_pretrained(auto: Any, path: Path | str, **options: Any) -> Any:
         )
     # For the process: bars would be written into whatever display there is.
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    unreached = "" if Path(path).exists() else hub.hint()
     try:
         return auto.from_pretrained(path, **options)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
@@ -34,7 +36,7 @@ def load_pretrained(auto: Any, path: Path | str, **options: Any) -> Any:
         raise UserError(
             f"cannot load the model '{path}': {lines[0] if lines else error!r}. Looked for config.json, weights "
             "(*.safetensors) and tokenizer files of a causal LM that transformers knows; check the path, or "
-            "download the model there first."
+            f"download the model there first{unreached}."
         ) from error
 
 

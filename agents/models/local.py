@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ..types import Completion
+from .adapter import Weights
 from .base import ContextFull, ModelError
 from .cache import Ints
 from .draw import draw, uniform
@@ -99,7 +100,7 @@ class LocalModel:
         self.stats = Stats()
         self._forward = Forward(model.train(False).requires_grad_(False), name, slots)
         self._restart = restart
-        self._weights = model.state_dict()
+        self._weights = Weights(model.state_dict())
         embedding: Any = model.get_input_embeddings()
         self._vocabulary = int(embedding.weight.shape[0])
         self._ends = np.array(end_tokens(model.generation_config, tokenizer), np.int64)
@@ -177,28 +178,17 @@ class LocalModel:
         self._free(row)
 
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Take new weights between two steps, in place. All caches are dropped; answers under way go on, computed
-        anew under the new weights, or begin again (`restart`).
+        """Take new weights, or a change of those that were loaded (see `Weights`), between two steps, in place. All
+        caches are dropped; answers under way go on, computed anew under the new weights, or begin again (`restart`).
 
-        Raises ValueError on a name or shape that the model lacks, or where a weight is missing: the model is then
-        unusable until a whole update has come.
+        Raises ValueError on what does not fit the model, or where a weight is missing: the model is then unusable
+        until a whole update has come.
         """
         self._cached[:] = 0
         if self._restart:
             under_way = [request is not None for request in self._active]
             self._known[under_way] = self._start[under_way]
-        fresh = set()
-        for name, tensor in weights:
-            own = self._weights.get(name)
-            if own is None or own.shape != tensor.shape:
-                there = "unknown here" if own is None else f"here {tuple(own.shape)}"
-                raise ValueError(f"weight '{name}' of shape {tuple(tensor.shape)} does not fit: {there}")
-            with torch.inference_mode():
-                own.copy_(tensor)
-            fresh.add(own.data_ptr())
-        stale = [name for name, own in self._weights.items() if own.data_ptr() not in fresh]
-        if stale:
-            raise ValueError(f"{len(stale)} weights did not come, among them '{stale[0]}'")
+        self._weights.take(weights)
         self.version = version
 
     async def close(self) -> None:

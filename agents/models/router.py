@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     from ..types import Completion
-    from .base import Policy, Prompt, Sampling, Sleeper
+    from .base import Policy, Prompt, Puller, Sampling, Sleeper
+    from .collective import Sender
 
 STRIKES = 3
 PAUSE = 60.0
@@ -92,11 +93,29 @@ class Router:
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """One engine after the other; all sample with these weights on return. Raises ValueError where the weights fit
         none, ModelError where none could take them."""
-        named, errors = list(weights), []
-        for member in self._members:
+        named = list(weights)
+
+        async def give(_: int, engine: Policy) -> int:
+            await engine.update(iter(named), version)
+            return version
+
+        await self._each(give)
+
+    async def pull(self, sender: Sender, version: int) -> int:
+        """See `Puller`; of the versions that they got the oldest."""
+
+        async def take(index: int, engine: Policy) -> int:
+            return await cast("Puller", engine).pull(sender.of(index), version)
+
+        return min(await self._each(take))
+
+    async def _each(self, change: Callable[[int, Policy], Awaitable[int]]) -> list[int]:
+        """Weights for one engine after the other; the versions of those that took them."""
+        versions, errors = [], []
+        for index, member in enumerate(self._members):
             member.taking = True
             try:
-                await member.engine.update(iter(named), version)
+                versions.append(await change(index, member.engine))
                 member.current = True
             except ModelError as error:
                 errors.append(error)
@@ -104,8 +123,9 @@ class Router:
                 self._dismiss(member)
             finally:
                 member.taking = False
-        if len(errors) == len(self._members):
+        if not versions:
             raise errors[0]
+        return versions
 
     async def sleep(self) -> None:
         """All of them; see `Sleeper`."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ from harness.envs.errors import UserError
 
 from ..types import Completion
 from .base import ContextFull, ModelError
+from .collective import exchange
 from .loading import context_of, end_tokens, generation_config, load_pretrained, parameter_shapes
 from .vllm_start import arguments, cause, check_installed, environment, why
 from .vllm_worker import SHARED, write_weights
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..config import ModelConfig
     from .base import Policy, Prompt, Sampling
+    from .collective import Sender
 
 
 class VllmModel:
@@ -42,7 +45,8 @@ class VllmModel:
     engine draws from it, on a GPU vLLM draws another.
 
     New weights go through a file in shared memory, from which each of vLLM's workers reads its part. The file stays
-    until the next one, so that an engine that takes a dead one's place begins where that was.
+    until the next one, so that an engine that takes a dead one's place begins where that was. Or its workers take them
+    from a process group (`pull`), and such an engine asks for them again.
     """
 
     def __init__(self, path: Path | str, config: ModelConfig, *, index: int = 0) -> None:
@@ -63,6 +67,8 @@ class VllmModel:
         self._folder = tempfile.TemporaryDirectory(prefix="harness-vllm-")
         self._log = Path(self._folder.name) / "engine.log"
         self._weights: Path | None = None
+        self._sender: Sender | None = None
+        self._joined: Any = None  # the engine whose workers are in the sender's group
         self._numbers = count()
         self._running: dict[str, str] = {}  # session -> request
         self._updating = asyncio.Lock()
@@ -131,6 +137,12 @@ class VllmModel:
                 self._weights.unlink(missing_ok=True)
             self._weights = file
 
+    async def pull(self, sender: Sender, version: int) -> int:
+        """See `Puller`. Answers under way fare as by `update`."""
+        engine, self._sender = await self._alive(), sender
+        async with self._updating:
+            return await self._pull(engine, version)
+
     async def sleep(self) -> None:
         """See `Sleeper`. The weights wait in the host's memory, keys and values are dropped."""
         async with self._bed:
@@ -142,7 +154,7 @@ class VllmModel:
                     self._bury(engine)
 
     async def close(self) -> None:
-        engine, self._engine, self._fresh = self._engine or self._fresh, None, None
+        engine, self._engine, self._joined, self._fresh = self._engine or self._fresh, None, None, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
         if self._weights is not None:
@@ -150,8 +162,7 @@ class VllmModel:
         self._folder.cleanup()
 
     async def _take(self, engine: Any, file: Path, version: int) -> None:
-        await engine.pause_generation(mode=self._mode, clear_cache=True)
-        try:
+        async with self._paused(engine):
             problems = await engine.collective_rpc("take_weights", args=(str(file),))
             # What the old weights computed is of no use: beginnings that are kept, and requests that were stopped.
             await engine.reset_prefix_cache(reset_running_requests=True)
@@ -159,6 +170,37 @@ class VllmModel:
                 raise ValueError(f"the weights do not fit '{self.name}': {problem[:300]}")
             # Before it goes on: what was sampled so far has been handed over while the workers were asked.
             self.version = version
+
+    async def _pull(self, engine: Any, version: int) -> int:
+        from .vllm_group import receive
+
+        if (sender := self._sender) is None:
+            raise RuntimeError("nobody to pull weights from")
+        try:
+            meeting, self._joined = await self._meeting(engine, sender), None
+            async with self._paused(engine):
+                sent = await exchange(sender, version, receive(engine, meeting))
+                await engine.reset_prefix_cache(reset_running_requests=True)
+                self.version = sent
+        except Exception as error:  # vLLM tells what its workers raised by a bare Exception: a boundary
+            self._bury(engine)
+            raise ConnectionError(f"'{self.name}' did not get version {version}: {cause(self._log, error)}") from error
+        self._joined = engine
+        return sent
+
+    async def _meeting(self, engine: Any, sender: Sender) -> dict[str, Any] | None:
+        """Where the engine's workers are to meet the sender; None where they have."""
+        if self._joined is engine:
+            return None
+        size = 1 + self._config.tensor_parallel
+        host, port = await sender.listen(size)
+        return {"host": host, "port": port, "size": size, "device": sender.device, "seconds": sender.seconds}
+
+    @asynccontextmanager
+    async def _paused(self, engine: Any) -> AsyncIterator[None]:
+        await engine.pause_generation(mode=self._mode, clear_cache=True)
+        try:
+            yield
         finally:
             await engine.resume_generation()
 
@@ -222,11 +264,13 @@ class VllmModel:
 
     async def _begin(self) -> None:
         engine, self._fresh = self._fresh, None
-        failures: tuple[type[Exception], ...] = (UserError, *_dead_errors())
+        failures: tuple[type[Exception], ...] = (UserError, ConnectionError, *_dead_errors())
         try:
             engine = engine or await asyncio.to_thread(self._start)
             await engine.collective_rpc("draw_as_local")
-            if self._weights is not None:
+            if self._sender is not None:
+                await self._pull(engine, self.version)
+            elif self._weights is not None:
                 await self._take(engine, self._weights, self.version)
         except failures as error:
             raise ModelError(f"the engine died, and another one could not be started: {error}") from error
@@ -234,7 +278,7 @@ class VllmModel:
 
     def _bury(self, engine: Any) -> None:
         if self._engine is engine:
-            self._engine, self._asleep = None, False
+            self._engine, self._joined, self._asleep = None, None, False
             engine.shutdown()
 
     def _start(self) -> Any:

@@ -1,8 +1,9 @@
 """A vLLM server that is already running, in its own environment or on another machine, as a sampling engine.
 
 Token ids go in, sampled ids and their logprobs come out. Knows the server's HTTP interface; vLLM need not be installed
-here. Invariant: an answer's `version` names the weights that sampled its last token, as long as nobody else gives the
-server weights. To be started, with the harness on its PYTHONPATH for the worker extension, as
+here. The server cannot say which weights sampled which token. Invariant: an answer's `version` is the oldest in force
+while it was under way, so bounds on staleness hold for all its tokens, as long as nobody else gives the server weights.
+To be started, with the harness on its PYTHONPATH for the worker extension, as
 
     VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER \\
         --logprobs-mode processed_logprobs --worker-extension-cls harness.agents.models.vllm_worker.Weights
@@ -16,6 +17,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +83,7 @@ class VllmServer(OpenAIModel):
             began = self.version
             answer = await super().complete(prompt, sampling, session=session)
             if answer.finish != "abort" or not (self.version != began or self._updating.locked()):
-                return answer
+                return replace(answer, version=began)
 
     async def update(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Have the server take new weights in place, from a file in `model.exchange`. Answers under way wait, and then

@@ -19,8 +19,6 @@ import torch
 
 from harness.envs.errors import UserError
 
-from .vllm_worker import EXTENSION
-
 if TYPE_CHECKING:
     from ..config import ModelConfig
 
@@ -67,7 +65,8 @@ def arguments(path: Path | str, config: ModelConfig, shape: Any, context: int, i
         "tensor_parallel_size": config.tensor_parallel,
         "generation_config": "vllm",  # what the request does not say is not taken from the model's folder
         "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": EXTENSION,
+        "worker_extension_cls": "harness.agents.models.vllm_group.Weights",
+        "weight_transfer_config": {"backend": "harness"},  # idle unless weights are pulled
         "disable_log_stats": True,
         "use_tqdm_on_load": False,  # the run has a display of its own
     }

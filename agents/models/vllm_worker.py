@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .adapter import changes, is_change, onto, refuse_misfits
 from .draw import draw, uniform
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ SHARED = Path("/dev/shm")  # noqa: S108 - files there have names of their own
 def write_weights(
     weights: Iterable[tuple[str, torch.Tensor]], file: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """A safetensors file of them, of those that share one storage the first.
+    """A safetensors file of them, of those that share one storage the first; or of a change of some.
 
     Raises ValueError where they are not those that `shapes` names, all of them: vLLM would load a part in silence.
     """
@@ -34,13 +35,21 @@ def write_weights(
 
     tensors: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
+    halved: dict[str, torch.Tensor] = {}
     for name, tensor in weights:
+        if is_change(name):
+            halved[name] = tensor.detach().cpu().contiguous()
+            continue
         if tensor.data_ptr() not in seen:
             seen.add(tensor.data_ptr())
             if tuple(tensor.shape) != shapes.get(name):
                 there = shapes.get(name, "unknown there")
                 raise ValueError(f"weight '{name}' of shape {tuple(tensor.shape)} does not fit: {there}")
             tensors[name] = tensor.detach().cpu().contiguous()
+    if halved:
+        refuse_misfits(changes(halved), shapes)
+        save_file(halved, file)
+        return
     if missing := shapes.keys() - tensors.keys():
         raise ValueError(f"{len(missing)} weights did not come, among them '{min(missing)}'")
     save_file(tensors, file)
@@ -53,7 +62,8 @@ class Weights:
     vllm_config: Any
 
     def take_weights(self, file: str) -> str:
-        """Load a safetensors file of weights by their names in transformers, in place.
+        """Load a safetensors file of weights by their names in transformers, in place; one of a change of them onto
+        those in the model's folder, which are read again.
 
         Returns what is wrong with it, or an empty text: an exception would end vLLM's engine.
         """
@@ -65,11 +75,11 @@ class Weights:
         with set_current_vllm_config(self.vllm_config):
             initialize_layerwise_reload(model)
             try:
-                model.load_weights(_weights(file))
+                model.load_weights(all_weights(_weights(file), self.vllm_config, model))
             except (KeyError, ValueError, AssertionError, RuntimeError, OSError) as error:
                 problem = f"{type(error).__name__}: {error}"
             finalize_layerwise_reload(model, config)
-            _mend_tied_head(model)
+            mend_tied_head(model)
         self.model_runner.reset_lora_state()
         return problem
 
@@ -114,7 +124,23 @@ def _weights(file: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, tensors.get_tensor(name)
 
 
-def _mend_tied_head(model: Any) -> None:
+def all_weights(
+    weights: Iterable[tuple[str, torch.Tensor]], vllm_config: Any, model: Any
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights as they came; or, where a change of some came, those in the model's folder with the change."""
+    from vllm.model_executor.model_loader import get_model_loader
+
+    coming = iter(weights)
+    for first in coming:
+        if not is_change(first[0]):
+            yield first
+            yield from coming
+        else:
+            loaded = get_model_loader(vllm_config.load_config).get_all_weights(vllm_config.model_config, model)
+            yield from onto(loaded, changes(dict([first, *coming])))
+
+
+def mend_tied_head(model: Any) -> None:
     """Let an output head that shares the embedding's weights see the new ones.
 
     vLLM (0.28 to 0.31) loads such a head through the embedding, so a reload passes it by: it is left with what it was

@@ -82,9 +82,9 @@ def contract(subject: Subject) -> Iterator[Finding]:
 
 
 def _wrapped(subject: Subject) -> Iterator[Finding]:
-    task, broken = subject.tasks[0], 0
+    task, broken, world = subject.tasks[0], 0, subject.type()
     for name, wrap in WRAPPERS.items():
-        env = wrap(subject.type())
+        env = wrap(world)
         try:
             env.reset(seed=task.seed, options={"task": task})
             env.step(subject.scripts[0].actions[0])
@@ -97,8 +97,7 @@ def _wrapped(subject: Subject) -> Iterator[Finding]:
                 subject.where("step"),
                 "Take and give what gymnasium.Env says, and accept `options` in reset.",
             )
-        finally:
-            env.close()
+    world.close()
     if not broken:
         yield finding("contract", "passed", f"{len(WRAPPERS)} wrappers of Gymnasium work")
 

@@ -53,8 +53,7 @@ ACTIONS: dict[str, str] = {
 
 def hostile(subject: Subject, name: str) -> Iterator[Finding]:
     """One of these actions: at the beginning of an episode, in its middle, and nothing of it is left afterwards."""
-    action, script = ACTIONS[name], subject.scripts[0]
-    expected = subject.played(script)
+    action, script, expected = ACTIONS[name], subject.scripts[0], subject.usual
     world = subject.type()
     where = f"{subject.where('step')} on {name}"
     try:

@@ -59,7 +59,11 @@ def reach(subject: Subject) -> Iterator[Finding]:
         before = {f: _digest(f) for f in files}
         world = subject.type()
         tools = reset(world, subject.tasks[0])[1].get("tools", [])
+        tried, deadline = 0, subject.deadline()
         for action, path in _asking(files, tools, folder, marker):
+            if deadline.over:
+                break
+            tried += 1
             reset(world, subject.tasks[0])
             try:
                 answer = step(world, action)[0]
@@ -91,7 +95,11 @@ def reach(subject: Subject) -> Iterator[Finding]:
     if leak := _answer_in_info(subject):
         yield leak
         return
-    yield finding("reach", "passed", f"{len(files) - 1} files of the world and a planted secret stay out of reach")
+    yield finding(
+        "reach",
+        "passed",
+        f"{len(files) - 1} files of the world and a planted secret stay out of reach of {tried} actions",
+    )
 
 
 def _normal(subject: Subject) -> str:

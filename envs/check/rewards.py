@@ -15,6 +15,8 @@ TASKS = 12
 """Tasks on which a trick is tried."""
 EXPERTS = 20
 """Tasks of each split that the expert plays."""
+_TRICKS = 10
+"""Episodes of a task in which tricks are tried."""
 OFTEN = 0.25
 """A trick that wins this share of them is one."""
 
@@ -54,8 +56,12 @@ def ranges(subject: Subject) -> Iterator[Finding]:
                 "Give finite rewards whose sum over an episode lies in spec.reward_range.",
             )
             return
-    some, claimed = subject.some(TASKS), 0
-    for task in some:
+    some, claimed = subject.some(TASKS, 2 * len(CLAIMS) + len(ODD)), 0
+    deadline = subject.deadline()
+    for number, task in enumerate(some):
+        if number and deadline.over:
+            some = some[:number]
+            break
         for claim in CLAIMS:
             for wrong in _bad_sums(world, task, (claim,), low, high):
                 yield finding(
@@ -66,7 +72,7 @@ def ranges(subject: Subject) -> Iterator[Finding]:
                     "Never take a reward, a score or a verdict from what the agent wrote.",
                 )
                 return
-        echoed = [number for number in ODD if abs(_earned(world, task, (str(number),)) - number) < SLACK]
+        echoed = [odd for odd in ODD if abs(_earned(world, task, (str(odd),)) - odd) < SLACK]
         claimed += len(echoed) == len(ODD)
     for claim in CLAIMS:
         won = sum(_earned(world, task, (claim,)) >= subject.spec.success for task in some)
@@ -119,7 +125,7 @@ def _earned(world: TextEnv, task: Task, actions: tuple[str, ...] | Callable[[str
 
 def tricks(subject: Subject) -> Iterator[Finding]:
     """Doing nothing, repeating what was said, and naming every answer earn nothing."""
-    world, some = subject.type(), subject.some(TASKS)
+    world, some, deadline = subject.type(), subject.some(TASKS, _TRICKS), subject.deadline()
     success, low = subject.spec.success, max(0.0, subject.spec.reward_range[0])
     listed = sorted({a for task in some for a in reset(world, task)[1].get("admissible", ())})
     answers = [script.actions[-1] for script in subject.scripts if script.actions] + _answers(subject, some)
@@ -134,8 +140,11 @@ def tricks(subject: Subject) -> Iterator[Finding]:
         "every number to 1000": lambda said: " ".join(map(str, range(1001))),
         "yes and no, true and false, A to E": lambda said: "yes no true false A B C D E",
     }
-    caught = False
+    caught, tried = False, 0
     for name, says in everything.items():
+        if tried and deadline.over:
+            break
+        tried += 1
         earned = [_earned(world, task, says) for task in some]
         won = sum(e >= success for e in earned)
         paid = sum(e > low + SLACK for e in earned)
@@ -152,7 +161,7 @@ def tricks(subject: Subject) -> Iterator[Finding]:
         )
     world.close()
     if not caught:
-        yield finding("tricks", "passed", f"{len(everything)} tricks on {len(some)} tasks do not win")
+        yield finding("tricks", "passed", f"{tried} tricks on {len(some)} tasks do not win")
 
 
 def _answers(subject: Subject, some: list[Task]) -> list[str]:
@@ -224,9 +233,12 @@ def _of_expert(world: TextEnv, task: Task, spell: Callable[[str], str]) -> float
 
 def spellings(subject: Subject) -> Iterator[Finding]:
     """The right actions earn the same, however they are written."""
-    world, some, minded = subject.type(), subject.some(5), 0
+    world, some, minded, tried = subject.type(), subject.some(5, 2 * len(SPELLINGS)), 0, 0
+    deadline = subject.deadline()
     for name, spell in SPELLINGS.items():
-        lost = 0
+        if tried and deadline.over:
+            break
+        lost, tried = 0, tried + 1
         for task in some:
             plain, spelt = _of_expert(world, task, str), _of_expert(world, task, spell)
             if plain is None or spelt is None:
@@ -244,5 +256,5 @@ def spellings(subject: Subject) -> Iterator[Finding]:
                 "Strip and normalize an action before it is compared.",
             )
     world.close()
-    if minded < len(SPELLINGS):
-        yield finding("spellings", "passed", f"{len(SPELLINGS) - minded} of {len(SPELLINGS)} spellings count")
+    if minded < tried:
+        yield finding("spellings", "passed", f"{tried - minded} of {tried} spellings count")

@@ -18,7 +18,7 @@ from ..registry import world_class
 from ..tasks import tasks_of
 from .hostile import ACTIONS
 from .report import Finding, Report
-from .subject import difference, finding
+from .subject import Deadline, difference, finding
 
 CHECKS: Final[Mapping[str, str]] = {
     "contract": "Gymnasium's checker and wrappers, the spec, the keys of info",
@@ -41,6 +41,8 @@ CHECKS: Final[Mapping[str, str]] = {
 START_SECONDS = 60.0
 HASH_SEEDS = ("0", "1", "4242")
 ABREAST = 8
+_HOSTILE = 3
+"""Times the seconds of a check that the hostile actions may take together."""
 
 
 def check(
@@ -49,22 +51,23 @@ def check(
     options: Mapping[str, Any] | None = None,
     only: tuple[str, ...] = (),
     seconds: float = 20.0,
-    heard: Callable[[str], None] = lambda check: None,
+    heard: Callable[[str, str], None] = lambda check, part: None,
 ) -> Report:
     """Judge a world. `options`: of its `tasks`. `only`: these checks, all where empty. `seconds`: for the loops of one
-    check; a world that takes ten times as long is taken to hang. `heard` is told the name of each check as it begins.
+    check, in which a slow world plays fewer episodes; one that takes ten times as long and its declared reset is taken
+    to hang. `heard` is told the name of each check as it begins, and of its parts where it has many.
 
     Raises UserError where the world cannot be found or loaded, or does not take the options.
     """
     world = world_class(name)
     tasks_of(world, world.world.splits[0], options)
-    judge = _Judge(name, dict(options or {}), seconds)
+    judge = _Judge(name, dict(options or {}), seconds, heard)
     findings: list[Finding] = []
     try:
         for asked in CHECKS:
             if only and asked not in only:
                 continue
-            heard(asked)
+            heard(asked, "")
             findings += judge.ask(asked)
             if asked == "contract" and any(f.level == "failed" for f in findings) and not judge.plays():
                 break  # no episode can be played, so nothing else can be asked
@@ -96,11 +99,12 @@ def _version() -> str:
 class _Judge:
     """A process with the world, replaced when it was late or died."""
 
-    def __init__(self, name: str, options: dict[str, Any], seconds: float) -> None:
-        self._name = name
-        self._isolation = world_class(name).world.isolation
+    def __init__(self, name: str, options: dict[str, Any], seconds: float, heard: Callable[[str, str], None]) -> None:
+        self._name, self._seconds, self._heard = name, seconds, heard
+        spec = world_class(name).world
+        self._isolation = spec.isolation
         self._arguments = name, json.dumps(options), str(seconds)
-        self._patience = 10 * seconds
+        self._patience = 10 * seconds + spec.reset_seconds
         self._child: Child | None = None
         self._scripts: list[Any] | None = None
         self.figures: dict[str, float] = {}
@@ -136,10 +140,19 @@ class _Judge:
         return [Finding(**f) for f in said]
 
     def _hostile(self) -> list[Finding]:
-        found = [f for action in ACTIONS for f in self._one("hostile", action)]
-        bad = [f for f in found if f.level != "passed"]
-        borne = len(found) - len(bad)
-        return [*bad, finding("hostile", "passed", f"{borne} of {len(ACTIONS)} hostile actions are borne")]
+        self.plays()  # the process starts outside of the time
+        bad, borne, tried, deadline = list[Finding](), 0, 0, Deadline(_HOSTILE * self._seconds)
+        for action in ACTIONS:
+            self._heard("hostile", action)
+            found = self._one("hostile", action)
+            wrong = [f for f in found if f.level != "passed"]
+            bad += wrong
+            borne += len(found) - len(wrong)
+            tried += 1
+            if deadline.over:
+                break
+        enough = "" if tried == len(ACTIONS) else f" (the time was up; there are {len(ACTIONS)})"
+        return [*bad, finding("hostile", "passed", f"{borne} of {tried} hostile actions are borne{enough}")]
 
     def _elsewhere(self) -> list[Finding]:
         """The same scripts in other processes, under other hash seeds."""

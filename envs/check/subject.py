@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -49,15 +50,18 @@ class Subject:
         self.type: type[TextEnv] = world_class(name)
         self.spec = self.type.world
         self.figures: dict[str, float] = {}
+        self._episode = math.inf  # seconds of the quickest that was played
 
     @cached_property
     def tasks(self) -> Sequence[Task]:
         """Of the first split."""
         return self.type.tasks(self.spec.splits[0], **self.options)
 
-    def some(self, n: int) -> list[Task]:
-        """The first n tasks."""
-        return [self.tasks[i] for i in range(min(n, len(self.tasks)))]
+    def some(self, n: int, plays: int = 1) -> list[Task]:
+        """The first n tasks; of a slow world as few, but two, as can be played `plays` times in the time of a check."""
+        assert self.scripts  # they say how slow
+        affordable = self.seconds / max(1e-9, plays * self._episode)
+        return [self.tasks[i] for i in range(int(min(n, len(self.tasks), max(FEWEST, affordable))))]
 
     @cached_property
     def scripts(self) -> list[Script]:
@@ -71,7 +75,7 @@ class Subject:
         return written
 
     def _write(self, index: int) -> Script:
-        world, actions, task = self.type(), list[str](), self.tasks[index]
+        began, world, actions, task = time.monotonic(), self.type(), list[str](), self.tasks[index]
         try:
             observation, info = reset(world, task)
             player = (None if index % 2 else world.expert()) or Novice(self.type, index)
@@ -82,6 +86,7 @@ class Subject:
                     break
         finally:
             world.close()
+        self._episode = min(self._episode, time.monotonic() - began)
         return Script(index, tuple(actions))
 
     @cached_property
@@ -101,6 +106,11 @@ class Subject:
             yield line_of(answer)
             if answer[2] or answer[3]:
                 return
+
+    @cached_property
+    def usual(self) -> list[str]:
+        """What the first script plays like."""
+        return self.played(self.scripts[0])
 
     def played(self, script: Script) -> list[str]:
         """The script in a fresh world."""

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .. import hub
 from ..errors import UnknownName, UserError, one_line
 from ..tasks import read_jsonl
 from .extract import answer_in
@@ -139,10 +140,16 @@ def _read_hub(origin: str, name: str, split: str) -> tuple[Row, ...]:
     if not _hub_package():
         raise UserError(f"math: {origin} needs the package `datasets`: pip install datasets.")
     path, _, config = name.partition(":")
+    unreached = "" if Path(path).exists() else hub.hint()
     try:
         table = import_module("datasets").load_dataset(path, config or None, split=split)
     except (OSError, ValueError) as error:  # no network, no such set, no such split
-        raise UserError(f"math: {origin}: cannot load {name}, split {split}: {one_line(error)}") from error
+        known = SETS.get(origin.removesuffix("@hub"))
+        file = known and (known.test if split == known.hub_test else known.train)
+        here = f" Or set HARNESS_DATA to the folder that holds math/{file}, from {known.origin}." if known else ""
+        raise UserError(
+            f"math: {origin}: cannot load {name}, split {split}: {one_line(error)}{unreached}.{here}"
+        ) from error
     return _rows(origin, f"{name} ({split})", table)
 
 

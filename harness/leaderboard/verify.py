@@ -101,11 +101,10 @@ def verify(path: Path, board: Board | None = None, tokenizer: PreTrainedTokenize
     add(Check(name="record", text="versions, hashes and limits", findings=(*_record(record, world.world), *found)))
     if board is None:
         add(Check(name="rules", text="no board was named"))
-        tasks: Sequence[Task] = expected_tasks(record.env, record.split, record.options, len(record.task_ids))
     else:
         wrong = tuple(Finding(Fault.RULES, name, text) for name, text in broken(board.card, record))
         add(Check(name="rules", text=f"of the board '{board.name}'", findings=wrong))
-        tasks = board.tasks
+    tasks = _tasks_here(path, record, board)
     audit = Audit(entry, board, tasks, tokenizer)
     found = tuple(_tasks(record.task_ids, [task.id for task in tasks]))
     if found or any(_other_game(finding) for finding in report.findings):
@@ -120,6 +119,17 @@ def verify(path: Path, board: Board | None = None, tokenizer: PreTrainedTokenize
     add(Check(name="figures", text="scores.json", findings=tuple(_figures(path, audit.results))))
     report.results = audit.results
     return report
+
+
+def _tasks_here(path: Path, record: Record, board: Board | None) -> Sequence[Task]:
+    try:
+        if board is not None:
+            return board.tasks
+        return expected_tasks(record.env, record.split, record.options, len(record.task_ids))
+    except UserError as e:
+        raise UserError(
+            f"{path} is not verified: its episodes are played again on tasks that cannot be had here. {e}"
+        ) from None
 
 
 def _other_game(finding: Finding) -> bool:

@@ -38,6 +38,8 @@ from ..buffer.registry import open_buffer
 from ..config import Plan, own_groups
 from ..experience import ExperienceGroup
 from ..masking import group_of, unjudged
+from ..place import PartDied
+from ..sync.group import Inlet, Link
 from ..sync.synchronizer import Synchronizer
 from ..sync.weights import fingerprint
 from .curriculum import task_at
@@ -46,7 +48,7 @@ from .slots import Assigned, Seat, Slots
 if TYPE_CHECKING:
     import torch
 
-    from harness.agents.models.base import Sleeper
+    from harness.agents.models.base import Puller, Sleeper
 
 TICK = 0.1
 """Seconds between two looks at what others have done."""
@@ -73,13 +75,20 @@ class Explorer:
         index: int = 0,
         seat: Seat | None = None,
         begin: int = 0,
+        link: Link | None = None,
     ) -> None:
         """`folder` holds the model to begin with; nothing is played before the first `offer`. begin: training steps
-        done, whose batches are over though a buffer in memory does not know it."""
+        done, whose batches are over though a buffer in memory does not know it. link: where to pull weights from, of
+        which then only the version is offered."""
         self._plan, self._seat, self._begin = plan, seat or Assigned(index), begin
         agent = replace(plan.agent, max_steps=plan.explorer.max_steps or plan.agent.max_steps)
         self._model = make_model(plan.model, folder)
         self._sleeper = cast("Sleeper", self._model) if plan.model.sleep else None
+        self._link = link
+        # vLLM's processes receive by themselves; the other engines are given what arrives here.
+        itself = plan.model.engine == "vllm"
+        self._puller: Puller = cast("Puller", self._model) if itself else Inlet(self._model)
+        self._updating = asyncio.Lock()
         tokenizer = self._model.tokenizer
         self.tokenizer = "" if tokenizer is None else fingerprint(tokenizer)
         """Fingerprint of what its ids mean."""
@@ -113,11 +122,13 @@ class Explorer:
         """Of the process it lives in."""
         return os.getpid()
 
-    async def offer(self, version: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """These weights can be sampled with from here on. With `sync.partial` they are in use on return."""
+    async def offer(self, version: int, weights: Mapping[str, torch.Tensor] | None) -> None:
+        """These weights can be sampled with from here on. With `sync.partial` they are in use on return. Raises
+        PartDied where they could not be pulled."""
         self._sync.offer(version, weights)
         if self._plan.sync.partial:
-            await self._hold(version, weights)
+            async with self._updating:
+                await self._hold(version, weights)
 
     def activity(self) -> dict[str, float]:
         """What it does just now: episodes in flight, the version in use, CPU seconds of its process so far."""
@@ -167,18 +178,24 @@ class Explorer:
 
     async def _ready(self, batch: int) -> None:
         """Have the engine hold the version that samples the batch."""
-        version, weights = self._sync.choose(batch)
-        if version == self._held:
-            return
-        if self._flying and not self._plan.sync.partial:
-            self._calm.clear()
-            await self._calm.wait()
+        async with self._updating:
             version, weights = self._sync.choose(batch)
-        await self._hold(version, weights)
+            if version == self._held:
+                return
+            if self._flying and not self._plan.sync.partial:
+                self._calm.clear()
+                await self._calm.wait()
+                version, weights = self._sync.choose(batch)
+            await self._hold(version, weights)
 
-    async def _hold(self, version: int, weights: Mapping[str, torch.Tensor]) -> None:
+    async def _hold(self, version: int, weights: Mapping[str, torch.Tensor] | None) -> None:
         try:
-            await self._model.update(weights.items(), version)
+            if self._link is not None:
+                version = await self._puller.pull(self._link, version)
+            elif weights is not None:
+                await self._model.update(weights.items(), version)
+        except ConnectionError as error:
+            raise PartDied(f"version {version} did not get to explorer {self._seat.index}: {error}") from error
         except ValueError as error:
             raise UserError(
                 f"the weights of version {version} are of another model than this explorer's: {error}. Trainer and "

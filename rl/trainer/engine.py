@@ -50,7 +50,8 @@ class Trained(Protocol):
         """
 
     def save(self, folder: Path) -> None:
-        """Model and tokenizer in transformers format, optimizer and schedule beside them, into an existing folder."""
+        """Model and tokenizer in transformers format, optimizer and schedule beside them, into an existing folder; with
+        LoRA the changed model, and the change by itself in peft's format in a folder below."""
 
     def load(self, folder: Path) -> None:
         """The state that `save` wrote, into the phase that was begun. Raises UserError where it is another model's."""
@@ -72,8 +73,9 @@ class TrainEngine(Scorer, Trained, Protocol):
     """Most tokens of a sequence."""
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Named weights as transformers names them, tied ones once, streamed for synchronization. They are live: copy
-        what must outlast the next step."""
+        """Named weights as transformers names them, tied ones once, streamed for synchronization; with LoRA only the
+        change of those that the engine was made on (see agents/models/adapter.py). They are live: copy what must
+        outlast the next step."""
 
     def reference(self, folder: Path) -> Scorer:
         """The model in `folder` as one to compare with, on the same devices and at the same temperature. Raises

@@ -20,6 +20,8 @@ from harness.envs.errors import UserError
 from ..algorithm import presets
 from ..algorithm.loss import SftLoss
 from ..experience import Example
+from ..place import own_address
+from ..sync.group import Outlets
 from ..sync.weights import WeightFolder, fingerprint
 from . import batch, checkpoint
 from .engine import Critic, Scorer, make_engine
@@ -48,6 +50,7 @@ class Learner:
         self._engine = make_engine(base, plan.trainer, temperature=plan.sampling.temperature)
         self._tokenizer = fingerprint(self._engine.tokenizer)
         self._reference: Scorer | None = None
+        self._outlets = Outlets()
         self._loss = presets.loss(plan.algorithm)
         value_loss = presets.preset(plan.algorithm.name).critic
         self._value_loss = value_loss(plan.algorithm) if value_loss else None
@@ -128,17 +131,18 @@ class Learner:
     def save(self, step: int, older: Sequence[int] = (), *weights: Mapping[str, torch.Tensor]) -> None:
         """Write the checkpoint of `step` training steps, and delete the oldest beyond `trainer.keep`.
 
-        older: versions that explorers still sample with, and the weights of each. Raises UserError where the disk does
-        not take it; older checkpoints then stay usable.
+        older: versions that explorers still sample with, and the weights of each, or nothing where `keep` has them.
+        Raises UserError where the disk does not take it; older checkpoints then stay usable.
         """
         if step != self.version:
             raise ValueError(f"{self.version} training steps are done, not {step}")
+        found = weights or [self._outlets.kept(v) for v in older]
 
         def beside(folder: Path) -> None:
             if self._value_loss:
                 (folder / CRITIC).mkdir()
                 self._critic_model().save(folder / CRITIC)
-            for version, named in zip(older, weights, strict=True):
+            for version, named in zip(older, found, strict=True):
                 (folder / POLICIES).mkdir(exist_ok=True)
                 save_file({n: w.clone() for n, w in named.items()}, folder / POLICIES / f"{version}.safetensors")
 
@@ -160,6 +164,20 @@ class Learner:
     def snapshot(self) -> dict[str, torch.Tensor]:
         """A copy of the weights as they are now, on the CPU, for whoever samples with them."""
         return {name: weight.cpu().clone() for name, weight in self._engine.weights()}
+
+    def keep(self, oldest: int, device: str, version: int | None = None) -> None:
+        """Have the weights as they are now, or of a `version` that `older` names, ready for explorers that pull them;
+        see `Outlets.keep`."""
+        weights = self._engine.weights() if version is None else self.recall(version).items()
+        self._outlets.keep(self.version if version is None else version, weights, oldest, device)
+
+    def listen(self, receiver: str, size: int, device: str, seconds: float) -> tuple[str, int]:
+        """See `Outlets`; other methods may run at the same time."""
+        return self._outlets.listen(receiver, own_address(), size, device, seconds)
+
+    def send(self, receiver: str, version: int) -> int:
+        """See `Outlets`; other methods may run at the same time."""
+        return self._outlets.send(receiver, version)
 
     def close(self) -> None:
         """Let go of what is held open."""

@@ -22,7 +22,8 @@ from harness.envs.errors import UserError
 
 from ..algorithm.loss import LossFn, Metrics, combined
 from .batch import Batch, split
-from .engine import refuse_untrainable, report
+from .engine import Scorer, refuse_untrainable, report
+from .lora import Adapter, Unchanged
 from .models import new_head, recompute, refuse_another, zero_head
 from .optimizer import Optimizer
 
@@ -48,9 +49,10 @@ class LocalEngine:
         self.tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, folder)
         model, head = self._pretrained(folder)
         self._model: PreTrainedModel = model
+        self._adapter = Adapter(model, config.lora) if config.lora.rank else None
         self._model.to(self.device).eval()
         self.context = context_of(self._model.config)
-        self._config, self._temperature, self._budget = config, temperature, config.token_budget
+        self._folder, self._config, self._temperature, self._budget = folder, config, temperature, config.token_budget
         self._vocabulary = int(self._model.get_input_embeddings().weight.shape[0])
         self._bfloat16 = config.dtype == "bfloat16"
         if config.gradient_checkpointing:
@@ -87,17 +89,26 @@ class LocalEngine:
         return rows
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        if self._adapter is not None:
+            yield from self._adapter.weights()
+            return
         for name, parameter in self._model.named_parameters():
             yield name, parameter.detach()
 
-    def reference(self, folder: Path) -> LocalEngine:
-        return LocalEngine(folder, self._config, temperature=self._temperature, device=self.device.type)
+    def reference(self, folder: Path) -> Scorer:
+        if self._adapter is not None and Path(folder) == Path(self._folder):
+            return Unchanged(self, self._adapter)
+        return LocalEngine(folder, self._config.whole, temperature=self._temperature, device=self.device.type)
 
     def critic(self, folder: Path) -> LocalCritic:
-        return LocalCritic(folder, self._config, device=self.device.type)
+        return LocalCritic(folder, self._config.whole, device=self.device.type)
 
     def save(self, folder: Path) -> None:
-        self._model.save_pretrained(folder)
+        if self._adapter is None:
+            self._model.save_pretrained(folder)
+        else:
+            self._model.save_pretrained(folder, state_dict={n: w.cpu() for n, w in self._adapter.merged()})
+            self._adapter.save(folder)
         self.tokenizer.save_pretrained(folder)
         if self._optimizer is not None:
             self._optimizer.save(folder)
@@ -109,6 +120,9 @@ class LocalEngine:
         self._optimizer.load(folder)
 
     def load_weights(self, folder: Path) -> None:
+        if self._adapter is not None:
+            self._adapter.load(folder)
+            return
         refuse_another(self._model, folder, self._auto)
         other: PreTrainedModel = load_pretrained(self._auto, folder, dtype=torch.float32)
         self._model.load_state_dict(other.state_dict())

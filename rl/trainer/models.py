@@ -21,6 +21,8 @@ from transformers.utils.logging import get_verbosity, set_verbosity
 from harness.agents.models.loading import load_pretrained
 from harness.envs.errors import UserError
 
+from .optimizer import whole
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -41,6 +43,14 @@ def refuse_another(model: PreTrainedModel, folder: Path | str, auto: Any = AutoM
             f"the checkpoint {folder} is of another model: {there} there and {here} here{''.join(shapes)}. Give the "
             "run its own checkpoints folder, or set model.path to the model that this checkpoint came from."
         )
+
+
+def gathered(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """Its state, tied weights once, each gathered from all processes where it is sharded over them."""
+    twins = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
+    for name, value in model.state_dict().items():
+        if name not in twins:
+            yield name, whole(value)
 
 
 def recompute(model: PreTrainedModel) -> None:

@@ -73,7 +73,7 @@ class Muon(torch.optim.Optimizer):
                 for (p, _), direction in zip(pairs, directions, strict=True):
                     if group["weight_decay"]:
                         p.mul_(1 - group["lr"] * group["weight_decay"])
-                    p.sub_(_sharded(direction, p), alpha=scale)
+                    p.sub_(sharded(direction, p), alpha=scale)
 
 
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
@@ -174,9 +174,16 @@ class Optimizer:
         self._done = int(state["done"])
         for optimizer, part in zip(self._parts, state["parts"], strict=True):
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            if any(
+                i >= len(parameters) or v.shape not in ((), parameters[i].shape) for i in part for v in part[i].values()
+            ):
+                raise UserError(
+                    f"the optimizer's state in {folder} is of other weights: they were trained with another "
+                    "trainer.lora. Set that back, or start a new run from that checkpoint's model."
+                )
             loaded = {
                 # Cloned, so that each process holds its shard and not the file.
-                index: {n: (_sharded(v, parameters[index]) if v.ndim else v).clone() for n, v in values.items()}
+                index: {n: (sharded(v, parameters[index]) if v.ndim else v).clone() for n, v in values.items()}
                 for index, values in part.items()
             }
             optimizer.load_state_dict({"state": loaded, "param_groups": optimizer.state_dict()["param_groups"]})
@@ -187,7 +194,7 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _sharded(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def sharded(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A whole tensor that every process has, sharded as `like` is."""
     if not isinstance(like, DTensor):
         return tensor

@@ -13,20 +13,26 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from harness.agents.config import ModelConfig
-from harness.agents.models.base import ContextFull, ModelError, Policy, Prompt, Sampling
+from harness.agents.models import adapter
+from harness.agents.models.base import ContextFull, ModelError, Policy, Prompt, Puller, Sampling
 from harness.agents.models.registry import make_model
 from harness.agents.models.vllm_worker import EXTENSION
 from harness.agents.types import Completion
 from harness.envs.errors import UserError
+from harness.rl.algorithm.loss import SftLoss
+from harness.rl.config import LoraConfig, OptimizerConfig, TrainerConfig
+from harness.rl.trainer.local import LocalEngine
+
+from ..rl.sync.near import Near
 
 pytest.importorskip("vllm", reason="needs vLLM: scripts/engines_env.sh makes an environment that has it")
 
@@ -50,6 +56,18 @@ def changed(folder: Path, seed: int) -> PreTrainedModel:
         for parameter in model.parameters():
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+def tuned(folder: Path, tiny: Any, seed: int) -> tuple[dict[str, torch.Tensor], PreTrainedModel]:
+    """A low-rank change that was trained, and the model that it makes of the folder's."""
+    trainer = LocalEngine(folder, TrainerConfig(lora=LoraConfig(rank=3)))
+    trainer.begin(OptimizerConfig(lr=0.03), 3)
+    for _ in range(3):
+        trainer.step(tiny.batch(seed), SftLoss())
+    assert trainer._adapter is not None
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model.load_state_dict(dict(trainer._adapter.merged()), strict=False)
+    return dict(trainer.weights()), model
 
 
 async def ask(model: Policy, session: str = "s", prompt: tuple[int, ...] = PROMPT, **sampling: Any) -> Completion:
@@ -82,9 +100,17 @@ def test_tied(tiny: Any, loop: asyncio.Runner, tmp_path_factory: pytest.TempPath
     model = make_model(ModelConfig(engine="vllm", slots=8), folder)
     try:
         loop.run(_samples_as_asked(model, folder))
+        loop.run(_takes_a_change(model, folder, tiny))
         loop.run(_takes_weights(model, folder))
-        loop.run(_goes_on_after_an_update(model, folder))
-        loop.run(_is_replaced(model, folder))
+        trainer = Near()
+
+        async def pull() -> None:
+            trainer.outlets.keep(5, changed(folder, 5).named_parameters(), 5, "cpu")
+            assert await cast("Puller", model).pull(trainer.link(), 4) == 5
+
+        loop.run(_goes_on(model, changed(folder, 2), changed(folder, 4), 4))
+        loop.run(_goes_on(model, changed(folder, 4), changed(folder, 5), 5, pull))
+        loop.run(_is_replaced(model, changed(folder, 5), 5))
     finally:
         loop.run(model.close())
 
@@ -138,30 +164,53 @@ async def _takes_weights(model: Policy, folder: Path) -> None:
     assert error(other, await ask(model)) < CLOSE
 
 
-async def _goes_on_after_an_update(model: Policy, folder: Path) -> None:
+async def _goes_on(
+    model: Policy,
+    old: PreTrainedModel,
+    new: PreTrainedModel,
+    version: int,
+    pull: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     # Many more than go at once, so that some are under way when the update comes.
     asked = [asyncio.create_task(ask(model, str(i), seed=i, max_tokens=100)) for i in range(64)]
     await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-    await model.update(changed(folder, 4).named_parameters(), 4)
+    await (pull() if pull else model.update(new.named_parameters(), version))
     answers = await asyncio.gather(*asked)
-    assert all(answer.finish in ("stop", "length") and answer.version in (3, 4) for answer in answers)
+    before = version - 1
+    assert all(answer.finish in ("stop", "length") and answer.version in (before, version) for answer in answers)
     mixed = [answer for answer in answers if answer.versions]
     assert mixed, "none was under way when the update came"
-    old, new = changed(folder, 2), changed(folder, 4)
     for answer in mixed:
         assert list(answer.versions) == sorted(answer.versions)
-        assert set(answer.versions) == {3, 4}
+        assert set(answer.versions) == {before, version}
         # A token is tagged with the weights that sampled it, and those computed all that was before it.
-        by_tag = torch.where(torch.tensor(answer.versions) == 3, errors(old, answer), errors(new, answer))
+        by_tag = torch.where(torch.tensor(answer.versions) == before, errors(old, answer), errors(new, answer))
         assert float(by_tag.max()) < CLOSE
     cancelled = asyncio.create_task(ask(model, "c", max_tokens=100))
     await asyncio.sleep(0.05)
     cancelled.cancel()
     model.release("c")
-    assert (await ask(model, "c", max_tokens=3)).version == 4
+    assert (await ask(model, "c", max_tokens=3)).version == version
+    assert error(new, await ask(model)) < CLOSE
 
 
-async def _is_replaced(model: Policy, folder: Path) -> None:
+async def _takes_a_change(model: Policy, folder: Path, tiny: Any) -> None:
+    """Of the folder's weights."""
+    for version in (1, 2):
+        change, other = tuned(folder, tiny, version)
+        await model.update(change.items(), version)
+        answer = await ask(model)
+        assert answer.version == version
+        assert error(other, answer) < CLOSE
+    assert error(AutoModelForCausalLM.from_pretrained(folder).eval(), answer) > 100 * CLOSE
+    with pytest.raises(ValueError, match="nonsense"):
+        await model.update(adapter.halves("nonsense", torch.zeros(1, 3), torch.zeros(3, 1)), 3)
+    with pytest.raises(ValueError, match="only one half"):
+        await model.update(list(change.items())[1:], 3)
+    assert error(other, await ask(model)) < CLOSE, "what does not fit changes nothing"
+
+
+async def _is_replaced(model: Policy, newest: PreTrainedModel, version: int) -> None:
     """Its process dies: calls under way fail, the next ones find a new engine with the newest weights."""
     asked = [asyncio.create_task(ask(model, str(i), max_tokens=100)) for i in range(4)]
     await asyncio.sleep(0.05)
@@ -175,8 +224,8 @@ async def _is_replaced(model: Policy, folder: Path) -> None:
             break
         except ModelError:
             continue
-    assert answer.version == 4
-    assert error(changed(folder, 4), answer) < CLOSE
+    assert answer.version == version
+    assert error(newest, answer) < CLOSE
 
 
 def _children() -> list[str]:
@@ -207,14 +256,21 @@ def test_untied_and_restarting(tiny: Any, loop: asyncio.Runner, tmp_path_factory
 def test_several(
     several: dict[str, Any], tiny: Any, loop: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Two engines behind the router, and one engine of two ranks."""
+    """Two engines behind the router, and one engine of two ranks; weights that they are given, and that they pull."""
     folder = folder_of(tiny, tmp_path_factory, "qwen3")
     model = make_model(ModelConfig(engine="vllm", slots=4, **several), folder)
 
     async def work() -> None:
-        for version in (0, 1):
-            weights = changed(folder, version)
-            await model.update(weights.named_parameters(), version)
+        trainer = Near()
+        tune, tuned_model = tuned(folder, tiny, 0)
+        for version in range(5):
+            weights = tuned_model if version in (2, 4) else changed(folder, version)
+            named = tune if version in (2, 4) else dict(weights.named_parameters())
+            if version < 3:
+                await model.update(named.items(), version)
+            else:
+                trainer.outlets.keep(version, named.items(), version, "cpu")
+                assert await cast("Puller", model).pull(trainer.link(), version) == version
             answers = await asyncio.gather(*(ask(model, f"{version}/{i}", seed=i) for i in range(8)))
             assert {answer.version for answer in answers} == {version}
             assert max(error(weights, answer) for answer in answers) < CLOSE

@@ -88,8 +88,8 @@ def judged_here(world: str, by: str) -> list[Finding]:
 def test_a_world_that_hangs_is_named_with_the_action_and_does_not_hang_the_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.envs.check.run.START_SECONDS", 8.0)
-    report = judged("HangsOnLength", "hostile", seconds=0.1)
+    monkeypatch.setattr("harness.envs.check.run.START_SECONDS", 5.0)
+    report = judged("HangsOnLength", "hostile", seconds=1)
     (hung,) = [f for f in report.of("hostile") if f.level == "failed"]
     assert hung.what.startswith("100 kB of digits: the world hangs")
 

@@ -191,6 +191,19 @@ class TestRules:
             in mistakes("model.engine=vllm", "model.sleep=true", "sync.offset=1")["model.sleep"]
         )
 
+    def test_a_process_group_needs_processes(self) -> None:
+        for place, why in (("inline", "has one process"), ("apart", "the run's folder")):
+            assert why in mistakes("sync.transport=group", f"run.place={place}")["sync.transport"]
+        assert "sync" in mistakes("sync.transport=group", "explorer.workers=0")
+        assert "only sync.transport=group" in mistakes("sync.transfer_seconds=5")["sync.transfer_seconds"]
+        assert load("default", [ECHO, "sync.transport=group", "sync.transfer_seconds=5"]).sync.transfer_seconds == 5
+
+    def test_rewards_that_the_world_gives_are_not_waited_for(self) -> None:
+        waits = ("buffer.reward_seconds=5", "buffer.reward_share=0.5")
+        found = mistakes(*waits)
+        assert all("explorer.rewards=world" in found[w.partition("=")[0]] for w in waits)
+        assert load("default", [ECHO, "explorer.rewards=later", *waits]).buffer.reward_share == 0.5
+
     def test_noise_without_warm_up_is_refused(self) -> None:
         assert "no warm-up" in mistakes("warmup.stages=[]", "warmup.noise=0.1")["warmup.noise"]
 
@@ -205,6 +218,19 @@ class TestRules:
     def test_a_given_model_has_its_shape(self) -> None:
         found = mistakes("model.path=owner/name", "model.tiny.width=64")
         assert "has its shape already" in found["model.tiny"]
+
+    def test_a_change_alone_is_trained_by_adam_and_has_no_vectors(self) -> None:
+        idle = mistakes("trainer.lora.alpha=8", "trainer.lora.targets=[q_proj]")
+        assert set(idle) == {"trainer.lora.alpha", "trainer.lora.targets"}
+        assert "trainer.lora.rank is 0" in idle["trainer.lora.alpha"]
+        found = mistakes(
+            "trainer.lora.rank=8",
+            "trainer.optimizer.name=muon",
+            "warmup.optimizer.name=muon",
+            "trainer.optimizer.vector_lr=1e-3",
+        )
+        assert set(found) == {"trainer.optimizer.name", "warmup.optimizer.name", "trainer.optimizer.vector_lr"}
+        load("default", [ECHO, "trainer.lora={rank: 8, alpha: 16, targets: [q_proj]}"])
 
     def test_second_rate_needs_muon(self) -> None:
         assert "muon" in mistakes("trainer.optimizer.adam_lr=1e-3")["trainer.optimizer.adam_lr"]

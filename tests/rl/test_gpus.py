@@ -11,7 +11,7 @@ import pytest
 from harness.config import RunConfig
 from harness.envs.errors import UserError
 from harness.load import load
-from harness.rl.gpus import seats
+from harness.rl.gpus import seats, separate
 from harness.rl.place import Handle, Ray, in_bundle
 
 
@@ -36,6 +36,20 @@ VLLM = ("model.engine=vllm", "explorer.workers=2", "model.tensor_parallel=2")
 )
 def test_seats(settings: tuple[str, ...], gpus: int, expected: list[float]) -> None:
     assert seats(plan(*settings), gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "nccl"),
+    [
+        (("explorer.workers=2",), 8, True),
+        (VLLM, 8, True),
+        (("explorer.workers=1",), 1, False),  # one GPU for both
+        ((*VERL, *VLLM), 8, False),  # ranks are processes below the trainer's
+        ((), 0, False),
+    ],
+)
+def test_nccl_wants_a_gpu_a_process(settings: tuple[str, ...], gpus: int, nccl: bool) -> None:
+    assert separate(plan(*settings), gpus) is nccl
 
 
 @pytest.mark.parametrize(("settings", "gpus"), [((*VERL, *VLLM), 7), (("model.engine=vllm", "model.engines=2"), 1)])

@@ -47,7 +47,7 @@ class RankWithCritic(Rank):
 
     def begin_critic(self, folder: str) -> None:
         """Make the critic from the policy in `folder`."""
-        self._critic = _Critic(self._rank, self._world, folder, self._config, self._temperature)
+        self._critic = _Critic(self._rank, self._world, folder, self._config.whole, self._temperature)
         self._critic.start(None)
 
     def critic(self, method: str, *arguments: Any) -> Any:

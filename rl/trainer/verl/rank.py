@@ -25,8 +25,10 @@ from transformers import AutoModelForCausalLM
 from harness.agents.models.loading import load_pretrained
 
 from ...algorithm.loss import LossFn, Metrics, combined
+from ...place import own_address
 from ..batch import Batch
-from ..models import recompute, refuse_another
+from ..lora import Adapter
+from ..models import gathered, recompute, refuse_another
 from ..optimizer import Optimizer, whole
 
 with warnings.catch_warnings():
@@ -52,6 +54,8 @@ class Sharded(FSDPEngineWithLMHead):  # type: ignore[misc]  # verl is not typed
         """frozen: on GPUs its weights wait in the host's memory between calls."""
         cuda = torch.cuda.is_available()
         self._recompute = config.gradient_checkpointing and not frozen
+        self._lora = config.lora
+        self.adapter: Adapter | None = None
         flash = cuda and find_spec("flash_attn") is not None
         super().__init__(
             HFModelConfig(
@@ -80,6 +84,8 @@ class Sharded(FSDPEngineWithLMHead):  # type: ignore[misc]  # verl is not typed
 
     def _build_module(self) -> Any:
         module = super()._build_module()
+        if self._lora.rank:
+            self.adapter = Adapter(module, self._lora)
         if self._recompute:
             recompute(module)
         return module
@@ -105,12 +111,9 @@ class Rank:
 
     def port(self) -> str:
         """A `meeting` of this process for ranks on several machines."""
-        import ray
-
         with socket.socket() as free:
             free.bind(("", 0))
-            address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-            return f"tcp://{address}:{free.getsockname()[1]}"
+            return f"tcp://{own_address()}:{free.getsockname()[1]}"
 
     def start(self, meeting: str | None) -> None:
         """Find the other ranks and load the model. meeting: torch's `init_method`; None for a single rank."""
@@ -143,9 +146,9 @@ class Rank:
 
     def logprobs(self, batch: Batch, of_reference: bool = False) -> list[torch.Tensor]:
         """As `TrainEngine.logprobs`, for this rank's share."""
-        engine = self._reference if of_reference else self._policy
-        assert engine is not None
-        found = engine.infer_batch(self._packed(batch))["model_output"][self.output].cpu()
+        engine = self._reference if of_reference and self._reference is not None else self._policy
+        with engine.adapter.off() if of_reference and engine.adapter is not None else contextlib.nullcontext():
+            found = engine.infer_batch(self._packed(batch))["model_output"][self.output].cpu()
         engine.module.reshard()  # verl leaves the root's weights gathered, where an optimizer would not find them
         rows = []
         for mask, after, n in zip(batch.mask, found.unbind(), batch.lengths.tolist(), strict=True):
@@ -155,11 +158,15 @@ class Rank:
         return rows
 
     def begin_reference(self, folder: str) -> None:
-        """Load the model of `logprobs(of_reference=True)`."""
-        self._reference = _quietly(Sharded, folder, self._config, frozen=True)
+        """Load the model of `logprobs(of_reference=True)`, but for what the policy computes without its adapter."""
+        own = self._policy.adapter is not None and Path(folder) == Path(self._folder)
+        self._reference = None if own else _quietly(Sharded, folder, self._config.whole, frozen=True)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Each weight whole, one after the other, on every rank alike."""
+        """Each weight whole, one after the other, on every rank alike; with an adapter its weights alone."""
+        if self._policy.adapter is not None:
+            yield from self._policy.adapter.weights()
+            return
         for name, parameter in self._policy.module.named_parameters():
             yield name, whole(parameter.detach())
 
@@ -170,15 +177,15 @@ class Rank:
 
     def save(self, folder: Path) -> None:
         """Rank 0 gathers weights and the optimizer's state in the host's memory and writes them."""
-        keep, module = self._rank == 0, self._policy.module
-        twins = dict(module.named_parameters(remove_duplicate=False)).keys() - dict(module.named_parameters()).keys()
+        keep, module, adapter = self._rank == 0, self._policy.module, self._policy.adapter
         state: dict[str, torch.Tensor] = {}
-        for name, value in module.state_dict().items():
-            full = whole(value)
-            if keep and name not in twins:
+        for name, full in adapter.merged() if adapter is not None else gathered(module):
+            if keep:
                 state[name] = full.cpu()
         if keep:
             module.save_pretrained(folder, state_dict=state)
+        if adapter is not None:
+            adapter.save(folder, write=keep)
         if self._optimizer is not None:
             self._optimizer.save(folder, write=keep)
 
@@ -190,6 +197,9 @@ class Rank:
 
     def load_weights(self, folder: Path) -> None:
         module = self._policy.module
+        if self._policy.adapter is not None:
+            self._policy.adapter.load(folder)
+            return
         refuse_another(module, folder, self.auto)
         full = load_pretrained(self.auto, folder, dtype=torch.float32).state_dict() if not self._rank else {}
         set_model_state_dict(module, full, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))

@@ -33,6 +33,7 @@ from transformers import (
 )
 
 from harness.agents.config import ModelConfig, TinyConfig
+from harness.agents.models import adapter
 from harness.agents.models.base import ContextFull, ModelError, Prompt, Sampling
 from harness.agents.models.draw import draw, uniform
 from harness.agents.models.local import LocalModel
@@ -285,6 +286,37 @@ def test_update_refuses_what_does_not_fit(tokenizer: PreTrainedTokenizerFast) ->
     with pytest.raises(ValueError, match="does not fit"):
         run(engine.update(iter([("lm_head.weight", torch.zeros(1, 1))]), 1))
     assert engine.version == 0
+
+
+def test_a_change_is_of_what_was_loaded_and_nothing_adds_up(tokenizer: PreTrainedTokenizerFast) -> None:
+    loaded = build("qwen3-tied").state_dict()
+    engine = LocalModel(build("qwen3-tied"), tokenizer, slots=1)
+    name = "model.layers.0.mlp.down_proj.weight"
+    rows, columns = loaded[name].shape
+
+    def change(*weights: str, seed: int = 0, shape: tuple[int, int] = (rows, columns)) -> list[Any]:
+        torch.manual_seed(seed)
+        halves = (adapter.halves(w, torch.randn(3, shape[1]), torch.randn(shape[0], 3) * seed) for w in weights)
+        return [half for pair in halves for half in pair]
+
+    for seed in (5, 7, 0):
+        run(engine.update(iter(change(name, seed=seed)), seed))
+        assert engine.version == seed
+        own = engine._weights._state
+        same = [n for n, weight in loaded.items() if torch.equal(own[n], weight)]
+        assert len(loaded) - len(same) == (seed > 0), "only what is named, and back to the last bit"
+    wrong = {
+        "unknown there": change("nobody"),
+        "does not fit": change(name, shape=(rows, columns + 1)),
+        "only one half": change(name)[1:],
+        f"among them that of '{name}'": change(name.replace("down", "up"), shape=(columns, rows)),
+    }
+    for message, weights in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            run(engine.update(iter(weights), 1))
+    run(engine.update(iter(loaded.items()), 1))
+    with pytest.raises(ValueError, match="taken their place"):
+        run(engine.update(iter(change(name)), 2))
 
 
 def test_context_and_length_limits(tokenizer: PreTrainedTokenizerFast) -> None:

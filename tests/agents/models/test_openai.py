@@ -46,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "{}")
         self.server.requests.append((self.path, body, self.headers["Authorization"]))
         status, answer = self.server.reply(self.path, body)
         raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -55,6 +55,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
+
+    do_GET = do_POST
 
     def log_message(self, *args: Any) -> None: ...
 

@@ -19,6 +19,9 @@ from harness.rl.buffer.base import Buffer
 from harness.rl.buffer.registry import open_buffer
 from harness.rl.experience import ExperienceGroup
 from harness.rl.explorer.explorer import Explorer, figures
+from harness.rl.place import PartDied
+
+from ..sync.near import Near
 
 Plans = Callable[..., RunConfig]
 
@@ -219,3 +222,23 @@ def test_experiences_name_their_tokenizer(plans: Plans, base: Path, tmp_path: Pa
 
     found, own = asyncio.run(scene())
     assert found == {own}
+
+
+def test_an_explorer_that_weights_do_not_reach_counts_as_died(plans: Plans, base: Path, tmp_path: Path) -> None:
+    async def scene() -> None:
+        trainer, plan, url = Near(), plans("run.steps=2"), f"sqlite:///{tmp_path / 'buffer.db'}"
+        buffer = open_buffer(url, plan.buffer)
+        link = trainer.link(seconds=2)
+        explorer = Explorer(plan, base, url, link=link)
+        playing = asyncio.create_task(explorer.run())
+        trainer.outlets.keep(0, AutoModelForCausalLM.from_pretrained(base).named_parameters(), 0, "cpu")
+        await explorer.offer(0, None)
+        while buffer.take(0, plan.explorer.groups, 0) is None:
+            await asyncio.sleep(0.05)
+        buffer.close()
+        await link.listen(2)  # the trainer waits for another group from here on
+        await explorer.offer(1, None)
+        with pytest.raises(PartDied, match="version 1 did not get to explorer 0"):
+            await playing
+
+    asyncio.run(scene())

@@ -199,15 +199,23 @@ def test_lag_is_told_from_the_oldest_version(make: Make, fill: Callable[..., Non
     assert [f["lag_min"] for f in figures] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("optimizer", "algorithm"), [("adamw", "grpo"), ("muon", "grpo"), ("adamw", "ppo")])
+@pytest.mark.parametrize(
+    ("optimizer", "algorithm", "rank"),
+    [("adamw", "grpo", 0), ("muon", "grpo", 0), ("adamw", "ppo", 0), ("adamw", "ppo", 3)],
+)
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
-    make: Make, fill: Callable[..., None], tmp_path: Path, optimizer: str, algorithm: str
+    make: Make, fill: Callable[..., None], tmp_path: Path, optimizer: str, algorithm: str, rank: int
 ) -> None:
     critic = {"critic": {"name": "muon", "lr": 3e-3}} if algorithm == "ppo" else {}
     sections = {
         "run": {"steps": 5},
         "algorithm": {"name": algorithm},
-        "trainer": {"updates": 2, "optimizer": {"name": optimizer, "lr": 1e-2, "decay_steps": 4}, **critic},
+        "trainer": {
+            "updates": 2,
+            "optimizer": {"name": optimizer, "lr": 1e-2, "decay_steps": 4},
+            "lora": {"rank": rank},
+            **critic,
+        },
     }
     for step in range(5):
         fill(step, [1.0, 0.0, 0.0], [0.0, 1.0], [1.0, 1.0, 0.0])
@@ -371,6 +379,22 @@ def test_a_snapshot_is_not_touched_by_later_steps(make: Make, fill: Callable[...
     trainer.train(0)
     assert same(taken, kept)
     assert not same(taken, trainer.snapshot())
+
+
+def test_what_is_kept_for_explorers_that_pull_is_in_the_checkpoint(make: Make, fill: Callable[..., None]) -> None:
+    trainer = make()
+    trainer.keep(0, "cpu")
+    first = trainer.snapshot()
+    fill(0, [1.0, 0.0, 0.5])
+    trainer.train(0)
+    trainer.keep(0, "cpu")
+    assert same(dict(trainer._outlets.kept(0)), first)
+    assert same(dict(trainer._outlets.kept(1)), trainer.snapshot())
+    trainer.save(1, [0])
+    other = make()
+    assert (other.resume(), other.older()) == (1, [0])
+    other.keep(0, "cpu", 0)
+    assert same(dict(other._outlets.kept(0)), first)
 
 
 def test_kl_holds_on_to_the_model_of_the_beginning(make: Make, fill: Callable[..., None]) -> None:
