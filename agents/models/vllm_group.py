@@ -49,8 +49,8 @@ class Nothing(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class GroupEngine(WeightTransferEngine[Meeting, Nothing]):  # type: ignore[misc]
-    """Receives whole models, or a change of the one in the folder. Whatever it raises ends vLLM's engine: part of a model
-    may have been taken by then."""
+    """Receives whole models, or a change of the one in the folder. Whatever it raises ends vLLM's engine: part of a
+    model may have been taken by then."""
 
     init_info_cls = Meeting
     update_info_cls = Nothing
