@@ -235,6 +235,9 @@ class TestRules:
     def test_second_rate_needs_muon(self) -> None:
         assert "muon" in mistakes("trainer.optimizer.adam_lr=1e-3")["trainer.optimizer.adam_lr"]
         load("default", [ECHO, "trainer.optimizer.adam_lr=1e-3", "trainer.optimizer.name=muon"])
+        assert "muon" in mistakes("algorithm.name=ppo", "trainer.critic.adam_lr=1e-3")["trainer.critic.adam_lr"]
+        assert "no critic" in mistakes("trainer.critic.lr=1e-3")["trainer.critic"]
+        load("default", [ECHO, "algorithm.name=ppo", "trainer.critic.lr=1e-3", "explorer.group_size=1"])
 
     def test_a_setting_that_the_algorithm_ignores_is_refused(self) -> None:
         found = mistakes("algorithm.name=reinforce", "algorithm.kl=0.1")
