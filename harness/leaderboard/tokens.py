@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 NAME: Final = "tokenizer.json.gz"
-LARGEST: Final = 256 * 1024
+LARGEST: Final = 1024 * 1024
 """Packed bytes up to which a tokenizer is put into an entry; a larger one is found at the checkpoint."""
 _UNPACKED: Final = 64 * MIB
 _FILES: Final = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
