@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,3 +51,19 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return made[name]
 
     return get
+
+
+@pytest.fixture(scope="module")
+def ray_of_one_machine() -> Iterator[None]:
+    """Where the ranks of a group of two live."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model with tied embeddings and one without."""
+    return {kind: tiny.write(tmp_path_factory.mktemp(kind), kind) for kind in ("qwen3", "llama")}

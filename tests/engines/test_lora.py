@@ -5,7 +5,6 @@ Runs where verl is installed (`scripts/engines_env.sh` makes such an environment
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +22,7 @@ from .test_trainers import CLOSE, grpo, sft
 
 pytest.importorskip("verl", reason="needs verl: scripts/engines_env.sh makes an environment that has it")
 
-pytestmark = pytest.mark.engines
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_of_one_machine() -> Iterator[None]:
-    """Where the ranks of a group of two live."""
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model with tied embeddings and one without."""
-    return {kind: tiny.write(tmp_path_factory.mktemp(kind), kind) for kind in ("qwen3", "llama")}
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("ray_of_one_machine")]
 
 
 def engine(folder: Path, ranks: int) -> TrainEngine:

@@ -5,7 +5,6 @@ Runs where verl is installed (`scripts/engines_env.sh` makes such an environment
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,27 +22,11 @@ from harness.rl.trainer.engine import TrainEngine, make_engine
 
 pytest.importorskip("verl", reason="needs verl: scripts/engines_env.sh makes an environment that has it")
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("ray_of_one_machine")]
 
 RANKS = (1, 2)
 CLOSE = {"rel": 1e-4, "abs": 1e-6}
 RATE, TEMPERATURE = 1e-2, 0.7
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_of_one_machine() -> Iterator[None]:
-    """Where the ranks of a group of two live."""
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model with tied embeddings and one without."""
-    return {kind: tiny.write(tmp_path_factory.mktemp(kind), kind) for kind in ("qwen3", "llama")}
 
 
 def grpo(tiny: Any) -> Batch:
