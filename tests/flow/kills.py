@@ -59,7 +59,8 @@ PRELOAD = [
     "transformers.models.qwen3.modeling_qwen3",
 ]
 """Imported once, before the processes are forked, so that they start at once."""
-STEPS_A_KILL = 2
+STEPS_A_KILL, LENGTH = 2, 3
+"""Training steps from one kill to the next, at least; and steps of the run for each kill, for kills may come later."""
 STALENESS, GROUPS = 3, 2
 PARTS = ("trainer", "explorer", "explorer 2")
 STORES = {"sqlite": None, "postgresql": "Postgres", "redis": "Redis"}
@@ -164,7 +165,7 @@ def play(root: Path, kills: int, seed: int, server: Server | None) -> tuple[RunF
     from harness.load import load
     from harness.runs import RunFolder
 
-    steps, rng = (kills + 1) * STEPS_A_KILL, random.Random(seed)
+    steps, rng = (kills + 1) * LENGTH, random.Random(seed)
     world = Path(__file__).with_name("echo_apart.py")
     settings = [f"env.name={world}", f"run.steps={steps}", *SETTINGS]
     run = RunFolder.create(load("default", settings + ([f"buffer.url={server.url}"] if server else [])), "run")
@@ -194,6 +195,7 @@ def play(root: Path, kills: int, seed: int, server: Server | None) -> tuple[RunF
             if time.monotonic() > deadline:
                 sys.exit(f"stuck after {done} steps and {hit.total()} kills; the logs are in {root}")
             time.sleep(0.05)
+        watch.look()  # the last steps may have come while a kill was seen to
         for process in alive.values():
             process.join(60)
     finally:
@@ -252,7 +254,7 @@ def audit(run: RunFolder, watch: Watch, found: Books, steps: int) -> list[str]:
         problems.append("not as many groups count as trained as were used")
     numbers = [number for number, _ in watch.publications]
     if numbers != sorted(set(numbers)) or watch.publications[-1][1] != steps:
-        problems.append("publications did not rise to the last version")
+        problems.append(f"publications did not rise to the last version: {watch.publications[-5:]}")
     AutoModelForCausalLM.from_pretrained(final)
     return problems
 
@@ -273,7 +275,7 @@ def main() -> None:
     finally:
         if server is not None:
             server.stop(signal.SIGKILL)
-    steps = (args.kills + 1) * STEPS_A_KILL
+    steps = (args.kills + 1) * LENGTH
     problems = audit(run, watch, found, steps)
     back = sum(b[1] < a[1] for a, b in zip(watch.publications, watch.publications[1:], strict=False))
     print(

@@ -132,13 +132,16 @@ def test_a_redis_server_that_would_forget_is_refused(serve: Callable[..., Server
 def test_a_redis_server_that_still_reads_its_log_is_waited_for(serve: Callable[..., Server], make: Any) -> None:
     """Meanwhile it answers what it is asked about itself, and says that it keeps no log."""
     import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
 
     server = serve(Redis)
     url = f"{server.url}?run=a"
     buffer = open_buffer(url, BufferConfig())
     buffer.put([make.group("0")])
     buffer.close()
-    with redis.Redis.from_url(server.url) as client, client.pipeline() as log:
+    at_once = Retry(NoBackoff(), 0)  # the client would wait for so long that the log is read
+    with redis.Redis.from_url(server.url, retry=at_once) as client, client.pipeline() as log:
         for _ in range(3000):
             log.set("other", 0)
         log.execute()
