@@ -142,11 +142,11 @@ def test_a_redis_server_that_still_reads_its_log_is_waited_for(serve: Callable[.
     buffer.close()
     at_once = Retry(NoBackoff(), 0)  # the client would wait for so long that the log is read
     with redis.Redis.from_url(server.url, retry=at_once) as client, client.pipeline() as log:
-        for _ in range(3000):
+        for _ in range(20_000):  # it looks at its connections once in 1024
             log.set("other", 0)
         log.execute()
         server.stop(signal.SIGKILL)
-        server.command += ["--key-load-delay", "500"]  # microseconds an entry
+        server.command += ["--key-load-delay", "100"]  # microseconds an entry
         starting = threading.Thread(target=server.start)
         starting.start()
         while True:
